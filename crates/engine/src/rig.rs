@@ -1,10 +1,10 @@
 //! The ports and workers of one node for one run: prepare, arm, start, sample, stop, finish.
 //!
 //! A [`TestRig`] owns every worker thread and every changed interface setting; dropping it at any point stops the
-//! workers and restores the interfaces. The [`PortOpener`] chooses the back end of a port; the rig knows only the
-//! stream level.
+//! workers and restores the interfaces. The [`PortOpener`] chooses the back end of a port; the rig uses only the stream
+//! level.
 //!
-//! Invariant: receivers are receiving before any sender can send, and outlive all of them.
+//! Invariant: receivers are receiving before any sender can send, and stop after all senders.
 
 mod account;
 mod bench;
@@ -49,21 +49,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use watch::PortWatcher;
 
-/// What the user may insist on.
+/// Choices of the user for a run.
 #[derive(Clone, Debug)]
 pub struct RigOptions {
     pub terms: RunTerms,
     /// Interfaces confirmed although they look like they belong to a real network (RFC 6815 guard).
     pub confirmed: BTreeSet<PortLocation>,
-    /// Where captures go; without it a plan with captures is refused.
+    /// Directory of capture files; without it a plan with captures is refused.
     pub capture_dir: Option<PathBuf>,
-    /// Where the ports of the plan are, and the permit that they need.
+    /// Location of the plan's ports, and the permit that they need.
     pub site: RigSite,
-    /// Until when the ports that are here may send; open without a lease.
+    /// Lease: limits how long the local ports may send; open without a lease.
     pub gate: SendGate,
     /// Id of the run; empty if it has none.
     pub run: String,
-    /// The program that sends, if the back end is to be one. It comes from the user of this machine alone.
+    /// Program that sends with back end `process`. Only the user of this machine can name it.
     pub engine: Option<EngineCommand>,
 }
 
@@ -77,17 +77,17 @@ pub struct TestRig {
     plan: BoundPlan,
     key: TagKey,
     specs: Vec<Arc<StreamSpec>>,
-    /// MAC addresses that streams awaited, as far as they were found.
+    /// MAC addresses of awaited neighbours, as far as they were found.
     resolved: BTreeMap<usize, Mac>,
     places: PortPlaces,
     gate: SendGate,
-    /// One for each port that is here, in plan order.
+    /// The local ports, in plan order.
     benches: Vec<PortBench>,
-    /// Echo requests that were asked for, of late.
+    /// The latest echo requests.
     pings: VecDeque<PingOrder>,
-    /// Where each stream is, in a steered run.
+    /// State of each stream in a steered run.
     courses: Option<Vec<StreamCourse>>,
-    /// Streams that the plan of a steered run has lost: they are not started again.
+    /// Streams that a change removed from the plan: they are not started again.
     gone: BTreeSet<usize>,
     /// The change that streams are held for.
     change: Option<RigChange>,
@@ -110,13 +110,14 @@ impl std::fmt::Debug for TestRig {
 }
 
 impl TestRig {
-    /// Opens the plan's ports, each on the back end that was asked for or chosen: guards, locks, quiets them, allocates rings and templates.
+    /// Opens the plan's ports, each on the requested or chosen back end: guards, locks and quiets them, allocates rings
+    /// and templates.
     pub fn prepare(plan: Plan, options: &RigOptions) -> Result<Self, Error> {
         let ports = MachinePorts::new(&plan, options);
         Self::prepare_with(plan, options, &ports)
     }
 
-    /// As [`Self::prepare`], with ports from `opener`.
+    /// Works like [`Self::prepare`], with ports from `opener`.
     pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn PortOpener) -> Result<Self, Error> {
         let mut plan = plan;
         let places = PortPlaces::of(&plan, options)?;
@@ -126,8 +127,7 @@ impl TestRig {
             course::check(&plan)?;
         }
         let mut open = open_all(&plan, &places, opener)?;
-        // Only now that all are open: a port may be the far end of another one's cable, and has no carrier before
-        // that.
+        // Only after all ports are open: a port may be the far end of another one's cable, which has no carrier before.
         for (_, port) in &mut open {
             port.hold.settle()?;
             port.hold.revise(&mut port.info);
@@ -136,14 +136,14 @@ impl TestRig {
             open.iter().map(|(index, port)| (*index, port.info.clone())).collect();
         check_sizes(&plan, &infos)?;
         let plan = bind(plan, &places, &infos)?;
-        // The owner of the node is asked again, because shares of a link speed are frames per second only now.
+        // Asked a second time, because shares of a link speed become frames per second only on open ports.
         places.ask_open(&plan, &infos)?;
         let specs: Vec<_> = (0..plan.streams.len())
             .map(|stream| stream_spec(&plan, &places, stream, None))
             .collect::<Result<_, _>>()?;
         let benches = set_up_benches(open, &plan.plan, options, &places)?;
         let courses = options.terms.steered.then(|| vec![StreamCourse::default(); specs.len()]);
-        // In a run that is not steered they cannot be switched on later.
+        // Without steering they cannot be switched on later.
         let on = plan.plan.auto_start || !options.terms.steered;
         let mut rig = Self {
             plan,
@@ -168,7 +168,7 @@ impl TestRig {
         Ok(rig)
     }
 
-    /// The ports that are here, with their indices in the plan, and what they turned out to be. In plan order.
+    /// Returns the local ports in plan order, with their indices in the plan and their descriptions.
     pub fn ports(&self) -> Vec<(usize, PortInfo)> {
         self.benches.iter().map(|bench| (bench.port(), bench.info().clone())).collect()
     }
@@ -177,18 +177,18 @@ impl TestRig {
         self.benches.iter_mut().find(|bench| bench.port() == port)
     }
 
-    /// The plan with its schedules.
+    /// Returns the plan with its schedules.
     pub fn plan(&self) -> &BoundPlan {
         &self.plan
     }
 
-    /// The captures of the plan, with the indices of their ports: to be begun, stopped and fetched by any thread while the
-    /// receivers are at work. Those that are under way in the end are stopped by [`Self::finish`].
+    /// Returns the captures of the plan, with the indices of their ports. Any thread may start, stop and fetch them
+    /// while the receivers work. [`Self::finish`] stops those that are still running.
     pub fn captures(&self) -> Vec<(usize, PortCapture)> {
         self.benches.iter().flat_map(PortBench::captures).collect()
     }
 
-    /// Watches the interfaces of the ports that have one.
+    /// Starts to watch the interfaces of the ports that have one.
     fn watch(&mut self) -> Result<(), Error> {
         let mut ports = Vec::with_capacity(self.benches.len());
         for bench in &self.benches {
@@ -198,24 +198,24 @@ impl TestRig {
         Ok(())
     }
 
-    /// The streams that ports of this rig send.
-    /// Whether a stream that is sent here is received on another node, which alone knows what was lost of it.
+    /// Returns whether a stream that is sent here is received on another node, which alone knows its losses.
     fn has_receivers_elsewhere(&self) -> bool {
         let is_here = |port: &usize| self.benches.iter().any(|bench| bench.port() == *port);
         self.sent_here().any(|stream| !self.plan.plan.streams[stream].rx.iter().all(is_here))
     }
 
+    /// Returns the streams that local ports send.
     fn sent_here(&self) -> impl Iterator<Item = usize> {
         (0..self.specs.len()).filter(|stream| !self.specs[*stream].sent_elsewhere)
     }
 
-    /// Ends the senders and notes what they sent; the rest of what they say, port by port.
+    /// Ends the senders and adds their streams to the result; returns their other results, port by port.
     fn finish_senders(&mut self, result: &mut NodeResult) -> Result<Vec<account::SenderResult>, Error> {
         let mut all = Vec::with_capacity(self.benches.len());
         for bench in &mut self.benches {
             let mut sent = bench.finish_sender(&self.clock)?;
             if sent.has_failed && self.courses.is_none() && !self.interrupted {
-                // It was to send all, and nobody stopped it.
+                // The sender was to send everything, and nobody stopped it.
                 sent.streams.iter_mut().for_each(|sent| plan_whole_stream(sent, &self.specs));
             }
             result.send.append(&mut sent.streams);
@@ -225,7 +225,7 @@ impl TestRig {
         Ok(all)
     }
 
-    /// Frames sent in all that can be known again, by stream.
+    /// Returns the number of tagged frames sent, by stream.
     fn totals(&self, result: &NodeResult, sent_elsewhere: &[SentTotal]) -> Vec<u64> {
         let mut totals = vec![0; self.specs.len()];
         let sent_here =
@@ -254,6 +254,7 @@ fn set_up_benches(
 ) -> Result<Vec<PortBench>, Error> {
     let benches = open.into_iter().map(|(port, open)| PortBench::new(port, open, plan));
     let mut benches: Vec<PortBench> = benches.collect();
+    // Shared by all ports: two of them may want the same file name.
     let mut files = Vec::new();
     for bench in &mut benches {
         bench.set_up_captures(plan, options, &mut files)?;

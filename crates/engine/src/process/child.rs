@@ -1,7 +1,7 @@
 //! The process of an engine: starts it in the namespace of its port, exchanges messages without blocking, and always
 //! ends it.
 //!
-//! A guardian thread starts it and lives as long: the kernel kills the engine when that thread is gone, however
+//! A guardian thread starts it and lives as long: the kernel sends SIGTERM when that thread is gone, however
 //! packetrig ends. The engine leads a process group, so that ending it also ends its children.
 //!
 //! Invariant: when this is dropped, no process of the engine's group runs any more, and its directory is removed.

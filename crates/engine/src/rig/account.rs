@@ -1,4 +1,4 @@
-//! Closing the books of a run: per port its counters, series and ledger, and the doubts that follow from the numbers.
+//! Final accounts of a run: counters, series and ledger of each port, and the caveats that follow from the numbers.
 
 use crate::capture::CaptureOutcome;
 use crate::sender::LATE_AFTER;
@@ -17,15 +17,15 @@ use packetrig_stats::series::RateSeries;
 use packetrig_units::{Nanos, Ratio};
 use std::sync::Arc;
 
-/// A receiver's final word.
+/// Results of a receiver.
 pub(super) struct ReceiverResult {
     pub(super) frames: ReceivedFrames,
-    /// If it received at all.
+    /// Counters of the port, if it received at all.
     pub(super) counters: Option<RxCounters>,
     pub(super) clock_bound: Nanos,
 }
 
-/// A sender's final word.
+/// Results of a sender.
 pub(super) struct SenderResult {
     pub(super) streams: Vec<SendResult>,
     pub(super) counters: TxCounters,
@@ -34,7 +34,7 @@ pub(super) struct SenderResult {
     pub(super) has_failed: bool,
 }
 
-/// A part of a port that works by itself.
+/// A part of a port that works independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortPart {
     Sender,
@@ -66,28 +66,28 @@ impl PartFault {
     }
 }
 
-/// What a port that is here counted.
+/// Counts of a local port.
 pub(super) struct PortBook {
     pub(super) port: usize,
     pub(super) info: PortInfo,
     pub(super) tx: TxCounters,
-    /// If it received at all.
+    /// Counters of the receiver, if there was one.
     pub(super) rx: Option<RxCounters>,
     pub(super) clock_bound: Nanos,
-    /// What happened to its interface.
+    /// Events of its interface.
     pub(super) events: Vec<PortEvent>,
     pub(super) peaks: Option<SendingPeaks>,
     /// Frames that left closer together than planned.
     pub(super) sent_ahead: Vec<SentAhead>,
     pub(super) untagged_contents: ContentCounts,
-    /// Its own doubts, in words.
+    /// Doubts about the port, in words.
     pub(super) caveats: Vec<String>,
-    /// Why the counts of its sender are not certain.
+    /// Reason why the counts of its sender are uncertain.
     pub(super) sender_fault: Option<String>,
     pub(super) faults: Vec<PartFault>,
 }
 
-/// Everything needed to close them.
+/// Inputs of the final accounts.
 pub(super) struct RigAccount<'a> {
     pub(super) plan: &'a BoundPlan,
     pub(super) specs: &'a [Arc<StreamSpec>],
@@ -96,7 +96,7 @@ pub(super) struct RigAccount<'a> {
 }
 
 impl RigAccount<'_> {
-    /// Fills in ports, captures and caveats.
+    /// Adds ports, captures and caveats to the result.
     pub(super) fn close(&self, result: &mut NodeResult, captured: Vec<(usize, CaptureOutcome)>) {
         for book in self.ports {
             let texts = book.caveats.iter().cloned();
@@ -139,7 +139,7 @@ impl RigAccount<'_> {
             .collect();
     }
 
-    /// What is to be said of the capture files that were replayed from here, and of their frames without a tag.
+    /// Adds caveats about the capture files that were replayed from here, and about their untagged frames.
     pub(super) fn doubt_recordings(&self, result: &mut NodeResult) {
         for sent in &result.send {
             if let Some(FrameSource::Recorded(track)) = self.specs.get(sent.stream).map(|spec| &spec.source) {
@@ -163,7 +163,7 @@ impl RigAccount<'_> {
         }
     }
 
-    /// An endless stream has no end to be stopped before.
+    /// Returns whether a stream ended before its plan. An endless stream has no end to be stopped before.
     fn ended_early(&self, sent: &SendResult) -> bool {
         self.plan.streams[sent.stream].timeline.total().is_some_and(|total| sent.counts.frames < total)
     }
@@ -256,8 +256,7 @@ impl RigAccount<'_> {
     }
 
     fn doubt_sender(&self, sent: &SendResult, caveats: &mut Vec<Caveat>) {
-        // These are caveats and no verdict: what the rig did wrong must never count against the device (decision
-        // 0017).
+        // Caveats, never a verdict: faults of the rig must not count against the device (decision 0017).
         let unsent = sent.planned.saturating_sub(sent.counts.frames);
         if unsent > 0 {
             let text = format!(
@@ -278,7 +277,7 @@ impl RigAccount<'_> {
         }
     }
 
-    /// One stall makes frames of all streams of a port late: that is one doubt, not one for each stream.
+    /// Adds one caveat for the late frames of a port: a stall makes frames of all its streams late.
     fn doubt_lateness(&self, port: usize, sent: &[SendResult]) -> Option<Caveat> {
         let of_port = |row: &&SendResult| self.plan.plan.streams[row.stream].tx == port;
         let late: Vec<_> = sent.iter().filter(of_port).filter(|row| row.counts.late > 0).collect();
@@ -307,7 +306,7 @@ impl RigAccount<'_> {
             );
             caveats.push(self.stream_caveat(received.stream, CaveatKind::Clock, text, false));
         }
-        // Without a send time there is no latency, and the report has to say why a value is absent.
+        // Without a send time there is no latency, and the report must say why the value is absent.
         let spec = self.specs.get(received.stream);
         let sent_elsewhere = spec.is_some_and(|spec| spec.sent_elsewhere);
         let is_untimed = spec.is_some_and(|spec| spec.untimed);
@@ -364,7 +363,7 @@ impl RigAccount<'_> {
     }
 }
 
-/// Collects the doubts about one port.
+/// Collects the caveats about one port.
 struct PortDoubts<'a, 'b> {
     account: &'a RigAccount<'b>,
     port: usize,

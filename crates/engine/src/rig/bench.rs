@@ -1,4 +1,4 @@
-//! One port of the rig: its two halves with their workers, its captures, and what keeps the port ours.
+//! One port of the rig: its two halves with their workers, its captures, and the hold that keeps it open.
 
 mod captures;
 mod results;
@@ -26,12 +26,12 @@ use std::sync::Arc;
 use std::thread::Builder;
 use streams::{elsewhere, numbers, of_streams, received_by, sent_by, specs_of};
 
-/// A half of a port: not needed or not armed yet, at work, or done.
+/// State of one half of a port.
 enum HalfState<T, W> {
     Unused(T),
     Working(W),
     Ended(T),
-    /// Between two of these, or gone with its worker.
+    /// Moved out during a transition, or lost together with its worker.
     Lost,
 }
 
@@ -51,17 +51,17 @@ impl<T, W> HalfState<T, W> {
     }
 }
 
-/// Fields drop in this order: workers, files, then the interface is restored.
+/// A port of a run. Fields drop in this order: workers, files, then the interface is restored.
 pub(super) struct PortBench {
     pub(super) host: Option<PortWorker<DeviceHost, HostLatest>>,
     port: usize,
     info: PortInfo,
     tx: HalfState<Box<dyn StreamTx>, PortWorker<SendingHalf, TxLatest>>,
     rx: HalfState<Box<dyn StreamRx>, PortWorker<ReceivingHalf, RxLatest>>,
-    /// Streams this port sends and receives, by index in the plan.
+    /// Streams that this port sends and receives, by index in the plan.
     sends: Vec<usize>,
     receives: Vec<usize>,
-    /// Streams that the plan expects at some port, and not here.
+    /// Streams that the plan expects only at other ports.
     elsewhere: Vec<usize>,
     captures: Vec<PortCapture>,
     taps: Vec<CaptureTap>,
@@ -74,21 +74,21 @@ fn closing_thread() -> Builder {
     Builder::new().name("closing".to_owned())
 }
 
-/// Ends the workers and closes the rings of ports that are given back, all at once: the kernel lets a ring go only when no
-/// processor can be looking at it any more, and waiting for that ring by ring takes as many times as long. The interfaces
-/// stay held. Captures that are still under way get their names.
+/// Ends the workers and closes the rings of all ports in parallel: the kernel releases a ring only after a grace
+/// period, and waiting for one ring after another would take a multiple of it. The interfaces stay held. Running
+/// captures get their final names.
 pub(super) fn close(benches: &mut [PortBench]) {
     std::thread::scope(|scope| {
         for bench in &mut *benches {
             let tx = std::mem::replace(&mut bench.tx, HalfState::Lost);
             let rx = std::mem::replace(&mut bench.rx, HalfState::Lost);
-            // Without a thread it is closed here and now.
+            // If no thread can be started, the half is closed right here.
             drop(closing_thread().spawn_scoped(scope, move || drop(tx)));
             drop(closing_thread().spawn_scoped(scope, move || drop(rx)));
         }
     });
     for bench in benches {
-        // Those of a run that came to its result have ended. Recorders come back when taps and receivers are gone.
+        // The captures of a completed run have ended already. Recorders come back when taps and receivers are gone.
         bench.taps.clear();
         bench.captures.iter().for_each(PortCapture::abandon);
     }
@@ -112,7 +112,7 @@ impl PortBench {
         }
     }
 
-    /// Its index in the plan.
+    /// Returns its index in the plan.
     pub(super) const fn port(&self) -> usize {
         self.port
     }
@@ -125,7 +125,7 @@ impl PortBench {
         self.hold.caveats()
     }
 
-    /// Starts the port's emulated interfaces, switched off, if it has any.
+    /// Starts the port's emulated interfaces, if any, switched off.
     pub(super) fn set_up_host(
         &mut self,
         plan: &Plan,
@@ -147,7 +147,7 @@ impl PortBench {
         Ok(())
     }
 
-    /// Ends the emulated interfaces: what is counted from here on is the test's alone.
+    /// Ends the emulated interfaces: from here on only the test's frames are counted.
     pub(super) fn end_host(&mut self) -> Result<(), Error> {
         let Some(mut host) = self.host.take() else { return Ok(()) };
         let EndedWorker { work, fault } = host.quit()?;
@@ -157,14 +157,14 @@ impl PortBench {
         Ok(())
     }
 
-    /// Notes that an error ended a part of the port.
+    /// Adds a fault for an error that ended a part of the port.
     fn note_fault(&mut self, part: PortPart, fault: Option<WorkerFault>) {
         self.faults.extend(fault.map(|fault| PartFault { part, fault }));
     }
 
-    /// The same for an error at the end of the run, where no worker is at work any more.
+    /// Adds a fault for an error at the end of the run, after the workers have ended.
     fn note_error(&mut self, part: PortPart, ended: Result<(), Error>, now: MonoTime) {
-        // An error that ended the worker comes again at the end.
+        // The error that ended a worker is returned again at the end.
         let is_known = self.faults.iter().any(|known| known.part == part);
         if let Err(error) = ended
             && !is_known
@@ -173,17 +173,17 @@ impl PortBench {
         }
     }
 
-    /// The parts of the port that an error has ended.
+    /// Takes the parts of the port that an error has ended.
     pub(super) fn take_faults(&mut self) -> Vec<PartFault> {
         std::mem::take(&mut self.faults)
     }
 
-    /// Where its interface is, if it has one.
+    /// Returns the location of its interface, if it has one.
     pub(super) fn site(&self) -> Result<Option<PortSite>, Error> {
         self.hold.site()
     }
 
-    /// A half that may be given streams later works from the beginning.
+    /// Arms the receiver. In a steered run, where streams may be added later, it works from the beginning.
     pub(super) fn arm_receiver(
         &mut self,
         key: TagKey,
@@ -195,8 +195,7 @@ impl PortBench {
         if steered && rx.steering().is_none() {
             return Err(self.cannot_steer());
         }
-        // Where no stream could arrive, the kernel may keep back what the capture does not want.
-        // A frame of any stream may be misdelivered to this port, so the kernel may keep frames back only where no
+        // A frame of any stream may be misdelivered to this port, so the kernel may drop unwanted frames only where no
         // port of the plan expects a stream.
         if self.receives.is_empty() && self.elsewhere.is_empty() && !steered {
             self.taps.iter_mut().for_each(CaptureTap::alone);
@@ -248,7 +247,7 @@ impl PortBench {
         self.hold.switch_link(up)
     }
 
-    /// Holds those of these streams that this port sends; says of each which number comes next.
+    /// Holds those of these streams that this port sends; returns the next number of each.
     pub(super) fn hold(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<(u16, u64)>, Error> {
         let mine = numbers(self.sends.iter().filter(|stream| streams.contains(stream)));
         match self.tx.working() {
@@ -259,7 +258,7 @@ impl PortBench {
         }
     }
 
-    /// Those of these streams that this port is sending.
+    /// Returns those of these streams that this port is sending.
     pub(super) fn sending(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<usize>, Error> {
         if !self.sends.iter().any(|stream| streams.contains(stream)) {
             return Ok(Vec::new());
@@ -270,7 +269,7 @@ impl PortBench {
         Ok(at_work.map(|(stream, _)| *stream).filter(|stream| streams.contains(stream)).collect())
     }
 
-    /// Tells the receiver how the clocks of these streams' senders relate to this node's.
+    /// Sets how the clocks of these streams' senders relate to this node's.
     pub(super) fn shift(&mut self, shifts: &[(u16, ClockShift)]) -> Result<(), Error> {
         match self.rx.working() {
             Some(worker) => {
@@ -281,7 +280,7 @@ impl PortBench {
         }
     }
 
-    /// Tells the receiver of the takes that concern it.
+    /// Announces the segments that concern this port's receiver.
     pub(super) fn announce(&mut self, takes: &[(u16, Take)]) -> Result<(), Error> {
         let mine = of_streams(takes, &self.receives);
         match self.rx.working() {
@@ -293,7 +292,7 @@ impl PortBench {
         }
     }
 
-    /// Has the sender go on with the takes that are its own.
+    /// Continues the sender's streams with their new segments.
     pub(super) fn begin(&mut self, takes: &[(u16, Take)]) -> Result<(), Error> {
         let mine = of_streams(takes, &self.sends);
         match self.tx.working() {
@@ -305,7 +304,7 @@ impl PortBench {
         }
     }
 
-    /// Takes on what this port has to do with streams from `first` on.
+    /// Adds the streams from `first` on that concern this port.
     pub(super) fn add(&mut self, plan: &Plan, specs: &[Arc<StreamSpec>], first: usize) -> Result<(), Error> {
         let sends = sent_by(plan, self.port, first);
         let receives = received_by(plan, self.port, first);
@@ -316,7 +315,7 @@ impl PortBench {
         self.sends.extend(sends);
         self.receives.extend(receives);
         self.elsewhere.extend(others);
-        // Receivers before senders, as when arming: no frame may arrive that its receiver does not know.
+        // Receivers before senders, as when arming: a receiver must expect a stream before its first frame arrives.
         if let Some(worker) = self.rx.working() {
             worker
                 .ask(move |receiving| receiving.steering().map(|half| half.add(to_receive, elsewhere)))??;

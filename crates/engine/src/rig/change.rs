@@ -1,11 +1,10 @@
-//! Changes that give streams new takes, in three steps: hold, announce, begin.
+//! Changes that give streams new segments, in three steps: hold, announce, begin.
 //!
-//! The senders hold the streams concerned and report which number comes next; the receivers are told of the takes that
-//! follow; the senders continue with them. So every receiver knows what a frame should look like before it arrives, and
-//! other streams are not touched. Where senders and receivers are on several nodes, all nodes complete a step before any
-//! begins the next; the controller ensures that.
+//! The senders hold the streams concerned and report the next number of each; the receivers get the segments that
+//! follow; the senders continue with them. So every receiver can compare a frame before it arrives, and other streams
+//! are not touched. With several nodes, all complete a step before any begins the next; the controller ensures that.
 //!
-//! Invariant: what could be wrong with a change is found while it is held, when it can still be undone.
+//! Invariant: a change that is impossible fails while streams are held, when it can still be undone.
 
 use super::course::{StreamCourse, check};
 use super::prepare::{bind, check_sizes, stream_spec};
@@ -21,31 +20,31 @@ use packetrig_wire::{FrameIndex, FrameTemplate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// From the decision to the first frame: the receivers have to hear of it first, and may be asleep.
+/// Time from the decision to the first frame: the receivers need it to take the announcement, and may be asleep.
 const LEAD: Nanos = Nanos::from_millis(12);
 
-/// A change under way.
+/// A change in progress.
 pub(super) struct RigChange {
-    /// How streams that are sent here, and held, go on.
+    /// Continuation of the held streams that are sent here.
     own: BTreeMap<usize, NextCourse>,
-    /// What becomes of the plan when it is announced.
+    /// New plan, to be applied with the announcement.
     growth: Option<RigGrowth>,
-    /// When it takes place, from T, as it was announced.
+    /// Announced time of the change, from T.
     origin: Option<Nanos>,
 }
 
-/// How a stream continues; the time is decided later.
+/// Continuation of a stream; its time is decided later.
 struct NextCourse {
     first: FrameIndex,
-    /// From that time to the first frame.
+    /// Time from the change to the first frame.
     delay: Nanos,
-    /// When that frame would have been due, if the stream was being sent: it is not due earlier.
+    /// Regular due time of that frame, if the stream was being sent: it never leaves earlier.
     due: Option<Nanos>,
     template: Arc<FrameTemplate>,
     timeline: StreamTimeline,
 }
 
-/// The plan and its streams as they will be.
+/// The plan and its streams after the change.
 struct RigGrowth {
     plan: BoundPlan,
     specs: Vec<Arc<StreamSpec>>,
@@ -101,7 +100,7 @@ impl SteeredPlane for TestRig {
         if let Some(growth) = change.growth.take() {
             self.grow(growth)?;
         }
-        // All rigs get the same instant, but one of them may hear of it late. It then begins as soon as its own
+        // All rigs get the same instant, but one of them may receive it late. It then begins as soon as its own
         // receivers can know.
         let soonest = self.clock.now() + LEAD;
         let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
@@ -124,7 +123,7 @@ impl SteeredPlane for TestRig {
         const NOT_ANNOUNCED: Error = Error::Bug("a change began before it was announced");
         let change = self.change.take().ok_or(NOT_ANNOUNCED)?;
         let announced = change.origin.ok_or(NOT_ANNOUNCED)?;
-        // What was due while others were waited for is not made up for.
+        // Frames that were due while others were waited for are skipped, not sent late.
         let now = self.clock.now();
         let origin = announced.max(self.since_start(at.map_or(now, |at| at.max(now))));
         self.go_on(change.own.iter().map(|(stream, next)| (*stream, next.take(origin))).collect())
@@ -153,7 +152,7 @@ impl TestRig {
         at.since(self.started.unwrap_or_default())
     }
 
-    /// Holds those that are not being sent; the others go on undisturbed.
+    /// Holds those streams that are not being sent; the others continue undisturbed.
     fn hold_idle(&mut self, streams: &BTreeSet<usize>, resume: bool) -> Result<RigChange, Error> {
         let here: BTreeSet<usize> = self
             .sent_here()
@@ -169,8 +168,8 @@ impl TestRig {
             let paused = course.paused.filter(|_| resume);
             let first = FrameIndex { number, index: paused.map_or(0, |nth| nth.index) };
             let delay = if paused.is_some() { Nanos::ZERO } else { timeline.delay };
-            // What was changed while it was paused is followed from here on.
-            // A stream that resumes keeps what was left of its time limit; one that starts again has all of it.
+            // A stream that resumes keeps the rest of its time limit; one that starts again gets all of it. Changes
+            // made during the pause apply from here on.
             let timeline = match (&course.take, paused) {
                 (Some(take), Some(nth)) => take.rhythm_from(nth.index, timeline),
                 _ => timeline,
@@ -180,7 +179,7 @@ impl TestRig {
         Ok(RigChange { own, growth: None, origin: None })
     }
 
-    /// Holds those whose rates and sizes change while they are being sent; the others follow when they begin again.
+    /// Holds the sent streams whose rates or sizes change; the others follow when they begin again.
     fn hold_changed(&mut self, growth: &PlanGrowth) -> Result<RigChange, Error> {
         let growth = self.grown(growth)?;
         let both = self.specs.iter().zip(&growth.specs).enumerate();
@@ -199,7 +198,7 @@ impl TestRig {
         Ok(RigChange { own, growth: Some(growth), origin: None })
     }
 
-    /// What the growth of the plan means for this rig.
+    /// Compiles the growth of the plan for this rig.
     fn grown(&self, growth: &PlanGrowth) -> Result<RigGrowth, Error> {
         const MISSED: Error = Error::Bug("the plan grew by a change that this rig has not made");
         let mut newer = Plan::clone(growth.newer());
@@ -228,8 +227,7 @@ impl TestRig {
 
     fn grow(&mut self, growth: RigGrowth) -> Result<(), Error> {
         let RigGrowth { plan, specs, gone } = growth;
-        // Streams that are gone keep their index and their counts: numbers in tags and results never change their
-        // meaning.
+        // Removed streams keep their index and their counts: numbers in tags and results never change their meaning.
         self.halt(&gone, false)?;
         let known = self.specs.len();
         for bench in &mut self.benches {
@@ -243,11 +241,11 @@ impl TestRig {
         Ok(())
     }
 
-    /// The take of a stream that another node sends. Its time is only as exact as this node knows it, which is enough to
-    /// say to which second a lost frame belongs.
+    /// Builds the segment of a stream that another node sends. Its time is only as exact as this node knows it, which
+    /// is enough to assign a lost frame to a second.
     fn take_elsewhere(&mut self, held: &HeldStream, origin: Nanos) -> Result<Take, Error> {
         let HeldStream { stream, number, index, mac } = *held;
-        // What this node sends, and whereto, is never another node's word.
+        // Another node must not decide what this node sends, or to which address.
         if !self.specs.get(stream).is_some_and(|spec| spec.sent_elsewhere) {
             let message = format!("another node announced stream {stream}, but no other node sends it");
             return Err(Error::NotPermitted(vec![message]));
@@ -275,7 +273,7 @@ impl TestRig {
     }
 }
 
-/// A plan without the streams that are gone: nothing starts them again.
+/// Returns the plan without removed streams: nothing starts them again.
 fn without(plan: &BoundPlan, gone: &BTreeSet<usize>) -> BoundPlan {
     let mut rest = plan.clone();
     rest.plan.streams = kept(&plan.plan.streams, gone);
@@ -291,7 +289,7 @@ fn fixed(what: &str, message: &str) -> Error {
     Error::Plan(PlanProblems(vec![PlanProblem::error(what, message)]))
 }
 
-/// What a stream's frames are made from, and when they are due.
+/// Template and schedule of a stream's frames.
 struct StreamSource {
     template: Arc<FrameTemplate>,
     timeline: StreamTimeline,

@@ -1,9 +1,9 @@
-//! Which back end a port gets when the user does not insist on one.
+//! Chooses the back end of a port when the user does not name one.
 //!
-//! Pure: what the plan asks of the port, what the machine can do and what a calibration found are arguments. The decision and
-//! its reasons are in docs/decisions/0007.
+//! Pure: the plan's needs, the machine's abilities and the results of a calibration are arguments. The decision and its
+//! reasons are in docs/decisions/0007.
 //!
-//! Invariant: without a calibration and without a load beyond [`COMFORTABLE`], the choice is `packet`.
+//! Invariant: without a calibration and without a load above [`COMFORTABLE`], the choice is `packet`.
 
 use packetrig_plan::Plan;
 use packetrig_plan::recording::{FrameOrigin, PlannedRecording};
@@ -11,34 +11,35 @@ use packetrig_stats::limit::{RigLimit, nearest};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate, clamp_to_u16};
 
-/// Frames per second that AF_PACKET rings carry on any machine that runs this at all, with room to spare: a third of the lowest
-/// zero-loss rate seen (0.6 million on one slow core, frames of 64 B). Above it XDP is worth a processor that turns all the time.
+/// Frames per second that AF_PACKET rings carry with a reserve on any machine that runs this at all: a third of the
+/// lowest zero-loss rate seen (0.6 million on one slow core, frames of 64 B). Above it XDP is worth a processor that
+/// spins all the time.
 pub const COMFORTABLE: u64 = 200_000;
 
-/// A rate that is whatever can be had.
+/// Rate of streams that are sent as fast as possible.
 pub const FASTEST: u64 = u64::MAX;
 
-/// What the plan asks of a port.
+/// Demands of the plan on a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortNeeds {
     pub sends: bool,
-    /// Frames per second in the direction that has more; [`FASTEST`] if some go as fast as they can.
+    /// Frames per second in the busier direction; [`FASTEST`] if a stream is sent as fast as possible.
     pub frames_per_second: u64,
     pub size: u64,
-    /// Why live frames cannot be what it sends, if they cannot.
+    /// Reason why its frames cannot be sent as live frames, if there is one.
     pub not_live: Option<String>,
     /// Frames with VLAN tags may arrive.
     pub tagged: bool,
 }
 
-/// What the machine and the interface can do.
+/// Abilities of the machine and the interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortAbilities {
     /// Name of the driver.
     pub driver: String,
     /// Processors this process may use.
     pub processors: usize,
-    /// Why BPF programs cannot be loaded, if they cannot.
+    /// Reason why BPF programs cannot be loaded, if they cannot.
     pub no_bpf: Option<String>,
     /// XDP programs run in the driver.
     pub native: bool,
@@ -51,7 +52,7 @@ pub struct BackEndChoice {
 }
 
 impl PortNeeds {
-    /// What `plan` asks of its port number `port`, if the link has this speed.
+    /// Collects what `plan` demands of its port number `port`, on a link of this speed.
     pub fn of(plan: &Plan, port: usize, speed: Option<BitRate>) -> Self {
         let mut needs = Self::default();
         let mut out = 0u64;
@@ -66,7 +67,7 @@ impl PortNeeds {
             }
             let rate = rate(&stream.frames, stream.rate, speed);
             let (of_bytes, of_frames) = stream.frames.mean();
-            // The mean over the streams and not over the frames: it only finds the nearest calibrated size.
+            // The mean over streams, not over frames: it only selects the nearest calibrated size.
             bytes += of_bytes / of_frames.max(1);
             frames += 1;
             needs.tagged |= receives && may_be_tagged(&stream.frames);
@@ -93,7 +94,7 @@ impl PortNeeds {
     }
 }
 
-/// Frames per second that a stream asks for; 0 if that depends on an unknown link speed.
+/// Returns the frames per second that a stream demands; 0 if that depends on an unknown link speed.
 fn rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
     if frames.is_unpaced() {
         return FASTEST;
@@ -102,7 +103,7 @@ fn rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
     let rate = match (frames.recording().and_then(PlannedRecording::mean_rate), rate) {
         (Some(rate), _) | (None, Rate::Frames(rate)) => Some(rate),
         (None, Rate::Bits(bits)) => FrameRate::from_bits(bits, bytes, count),
-        // Without a known link speed the plan is refused later, when it is bound.
+        // Without a known link speed the plan is refused later, during binding.
         (None, Rate::Share(share)) => {
             speed.and_then(|speed| FrameRate::from_share(speed, share, bytes + count * 20, count))
         }
@@ -118,7 +119,7 @@ fn may_be_tagged(frames: &FrameOrigin) -> bool {
 
 pub fn choose(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit]) -> BackEndChoice {
     let obstacle = obstacle(needs, abilities);
-    // Of equals the last is taken.
+    // `max_by_key` takes the last of equal rates.
     let able: &[BackEnd] = match (&obstacle, &needs.not_live) {
         (Some(_), _) => &[BackEnd::Packet],
         (None, Some(_)) => &[BackEnd::AfXdp, BackEnd::Packet],
@@ -126,7 +127,7 @@ pub fn choose(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit])
     };
     let measured =
         able.iter().filter_map(|back_end| nearest(limits, *back_end, &abilities.driver, needs.size));
-    // A measurement on this machine beats every rule below, also against the default (decision 0007).
+    // A measurement on this machine overrides every rule below, including the default (decision 0007).
     if let Some(best) = measured.max_by_key(|limit| limit.frames_per_second) {
         return calibrated(best, needs, abilities, limits, obstacle.as_deref());
     }
@@ -141,7 +142,7 @@ pub fn choose(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit])
     BackEndChoice { back_end: BackEnd::Packet, why: why_packet(needs, obstacle.as_deref()) }
 }
 
-/// Why it is AF_PACKET rings, without a calibration.
+/// Explains the choice of AF_PACKET rings without a calibration.
 fn why_packet(needs: &PortNeeds, obstacle: Option<&str>) -> String {
     if needs.frames_per_second <= COMFORTABLE {
         return "the default: AF_PACKET rings work with every kernel and card, and carry this load".into();
@@ -149,7 +150,7 @@ fn why_packet(needs: &PortNeeds, obstacle: Option<&str>) -> String {
     let load = needs.load_text();
     match (obstacle, &needs.not_live) {
         (Some(obstacle), _) => format!("{load}; back end xdp would be faster, but {obstacle}"),
-        // Without zero copy AF_XDP is no faster than the rings; only a calibration tells.
+        // Without zero copy AF_XDP is no faster than the rings; only a calibration can tell.
         (None, Some(reason)) => format!("{load}; live frames would be faster, but {reason}"),
         (None, None) => load,
     }
@@ -163,8 +164,7 @@ fn calibrated(
     obstacle: Option<&str>,
 ) -> BackEndChoice {
     let others = [BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp].into_iter();
-    // The text names the losers with their rates: a user who wonders about the choice should not have to measure
-    // again.
+    // The text names the other back ends with their rates: a user who doubts the choice need not measure again.
     let others = others.filter(|other| *other != best.back_end).filter_map(|other| {
         let limit = nearest(limits, other, &abilities.driver, needs.size)?;
         let but = match (other, obstacle, &needs.not_live) {
@@ -184,7 +184,7 @@ fn calibrated(
     BackEndChoice { back_end: best.back_end, why }
 }
 
-/// Why XDP is not to be used unasked.
+/// Returns the reason why XDP is not used unless requested.
 fn obstacle(needs: &PortNeeds, abilities: &PortAbilities) -> Option<String> {
     if let Some(reason) = &abilities.no_bpf {
         return Some(reason.clone());

@@ -1,6 +1,6 @@
-//! Steering: where each stream of a steered run is, and the changes users ask for while it runs.
+//! Steering: the state of each stream in a steered run, and the changes that users request while it runs.
 //!
-//! Changes that new takes come of are in [`change`](super::change).
+//! [`change`](super::change) handles the changes that create new segments.
 
 use super::TestRig;
 use crate::Error;
@@ -9,12 +9,12 @@ use packetrig_plan::{Plan, PlanProblem, PlanProblems};
 use packetrig_wire::FrameIndex;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a stream is.
+/// State of a stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StreamCourse {
-    /// The last take it was given.
+    /// Last segment that it was given.
     pub(super) take: Option<Take>,
-    /// Which frame comes after a pause.
+    /// Next frame after a pause.
     pub(super) paused: Option<FrameIndex>,
 }
 
@@ -53,8 +53,8 @@ impl TestRig {
     pub(super) fn link(&mut self, ports: &[usize], up: bool) -> Result<(), Error> {
         for port in ports.iter().filter(|port| self.places.is_here(**port)).copied().collect::<Vec<_>>() {
             if let Some(watcher) = &self.watcher {
-                // Declared before the link is switched: a look of the watcher in between would blame the device or
-                // the cable.
+                // Declared before the link is switched: otherwise a look of the watcher in between would blame the
+                // device or the cable.
                 watcher.declare(port, !up);
             }
             let bench =
@@ -75,7 +75,7 @@ impl TestRig {
         self.courses.as_deref_mut().unwrap_or_default()
     }
 
-    /// Those of these streams that are being sent.
+    /// Returns those of these streams that are being sent.
     pub(super) fn sending(&mut self, streams: &BTreeSet<usize>) -> Result<BTreeSet<usize>, Error> {
         let mut sending = BTreeSet::new();
         for bench in &mut self.benches {
@@ -99,14 +99,14 @@ impl TestRig {
             let number = next.get(stream);
             let course = &mut self.courses()[*stream];
             let left = number.zip(course.take.as_ref()).map(|(number, take)| take.nth(*number));
-            // A pause of what is paused changes nothing, and what has ended has nothing left to pause.
+            // Pausing a paused stream changes nothing, and an ended one has nothing left to pause.
             course.paused = if pause { left.or(course.paused) } else { None };
         }
         Ok(())
     }
 }
 
-/// What can be steered has templates: a file is read once, from its beginning to its end.
+/// Checks that all streams are made from templates: a file is read once, from its beginning to its end.
 pub(super) fn check(plan: &Plan) -> Result<(), Error> {
     let mut problems = Vec::new();
     for (index, stream) in plan.streams.iter().enumerate() {

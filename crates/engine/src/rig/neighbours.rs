@@ -1,4 +1,4 @@
-//! The rig's side of emulated interfaces: whom they find, pings, and frames that wait for a MAC address.
+//! The rig's side of emulated interfaces: neighbour states, pings, and streams that wait for a MAC address.
 
 use super::TestRig;
 use super::prepare::stream_spec;
@@ -12,22 +12,22 @@ use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// How long streams wait for their neighbours; several questions fit in.
+/// Time limit for finding the neighbours of streams; it covers several requests.
 const PATIENCE: Nanos = Nanos::from_millis(3_000);
-/// How long the first lease may take to come once a node is armed.
+/// Time limit for the first lease after a node is armed.
 const FIRST_LEASE: Nanos = Nanos::from_millis(1_000);
 const LOOK_AGAIN: Nanos = Nanos::from_millis(10);
-/// How long a ping waits for its answer.
+/// Time limit for the answer to a ping.
 const PING_PATIENCE: Nanos = Nanos::from_millis(3_000);
 
-/// A ping under way.
+/// A ping in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingId {
     port: usize,
     number: u64,
 }
 
-/// An address to ping from.
+/// Source address of a ping.
 struct PingSource {
     port: usize,
     /// Index of the interface in the plan.
@@ -36,11 +36,11 @@ struct PingSource {
     address: usize,
 }
 
-/// An echo request that was asked for.
+/// An echo request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PingOrder {
     number: u64,
-    /// While it is under way.
+    /// Set while it is in progress.
     id: Option<PingId>,
     succeeded: Option<bool>,
 }
@@ -49,8 +49,9 @@ pub(super) struct PingOrder {
 const TOLD: usize = 256;
 
 impl TestRig {
-    /// Sends an echo request each. A source that does not exist is a mistake in all of them.
+    /// Sends echo requests. An unknown source is an error for all of them.
     pub(super) fn send_pings(&mut self, pings: &[PingRequest]) -> Result<(), Error> {
+        // All targets are checked before the first request is sent.
         for ping in pings.iter().filter(|ping| !self.is_elsewhere(&ping.source)) {
             self.places.allow_address(ping.to)?;
         }
@@ -73,13 +74,13 @@ impl TestRig {
         Ok(())
     }
 
-    /// Whether an address or interface of this name is another node's.
+    /// Returns whether an address or interface of this name belongs to another node.
     fn is_elsewhere(&self, source: &str) -> bool {
         let mut elsewhere = self.plan.plan.interfaces.iter().filter(|of| !self.places.is_here(of.port));
         elsewhere.any(|of| of.name == source || of.addresses.iter().any(|address| address.name == source))
     }
 
-    /// What has become of them.
+    /// Collects the outcomes of the pings.
     pub(super) fn look_at_pings(&mut self) -> Result<Vec<(u64, Option<bool>)>, Error> {
         for place in 0..self.pings.len() {
             let Some(id) = self.pings[place].id else { continue };
@@ -94,7 +95,8 @@ impl TestRig {
         Ok(self.pings.iter().map(|ping| (ping.number, ping.succeeded)).collect())
     }
 
-    /// Whom the interfaces of this rig ask for, one for each interface and gateway, at most about 100 ms old.
+    /// Returns the neighbours that this rig's interfaces ask for, one for each interface and gateway, at most about 100
+    /// ms old.
     pub fn neighbours(&self) -> Vec<NeighbourState> {
         let found = self.last_found();
         let mut states = Vec::new();
@@ -118,7 +120,7 @@ impl TestRig {
         latest.flat_map(|latest| latest.neighbours).collect()
     }
 
-    /// On: interfaces answer, and ask for their neighbours. Off: they do neither, and what they found is forgotten.
+    /// On: interfaces answer and ask for their neighbours. Off: they do neither, and forget the neighbours they found.
     pub fn protocols(&mut self, on: bool) -> Result<(), Error> {
         for host in self.benches.iter_mut().filter_map(|bench| bench.host.as_mut()) {
             host.ask(move |host| host.switch(on))?;
@@ -126,8 +128,8 @@ impl TestRig {
         Ok(())
     }
 
-    /// Lets emulated interfaces find their neighbours before the first lease: they were told to get ready, once, and have
-    /// as long as that may take.
+    /// Permits emulated interfaces to find their neighbours before the first lease, for as long as getting ready may
+    /// take.
     pub(super) fn let_hosts_ask(&mut self) -> Result<(), Error> {
         for host in self.benches.iter_mut().filter_map(|bench| bench.host.as_mut()) {
             host.ask(|host| host.allow_for(PATIENCE + FIRST_LEASE))?;
@@ -135,8 +137,8 @@ impl TestRig {
         Ok(())
     }
 
-    /// Begins to ping `to` from an interface's address, by the address's or the interface's name. `None`: there is no
-    /// such address here. Does not wait; ask [`Self::ping_state`].
+    /// Starts a ping to `to` from an interface's address, by the name of the address or of the interface. `None` if no
+    /// such address is here. Does not wait; [`Self::ping_state`] returns the outcome.
     pub fn ping(&mut self, source: &str, to: IpAddr) -> Result<Option<PingId>, Error> {
         self.places.allow_address(to)?;
         let Some(PingSource { port, interface, address }) = self.ping_source(source, to) else {
@@ -149,7 +151,7 @@ impl TestRig {
         Ok(Some(PingId { port, number }))
     }
 
-    /// Where an address is that has this name, or is of `to`'s kind on an interface with this name.
+    /// Finds the address with this name, or one of `to`'s IP version on the interface with this name.
     fn ping_source(&self, source: &str, to: IpAddr) -> Option<PingSource> {
         for (index, interface) in self.plan.plan.interfaces.iter().enumerate() {
             let found = interface.addresses.iter().position(|of| {
@@ -162,14 +164,14 @@ impl TestRig {
         None
     }
 
-    /// What became of a ping. After the outcome was returned once, the ping is forgotten and counts as failed.
+    /// Returns the state of a ping. A finished ping is forgotten after this call and then counts as failed.
     pub fn ping_state(&mut self, ping: PingId) -> Result<PingState, Error> {
         let host = self.bench(ping.port).and_then(|bench| bench.host.as_mut());
         let state = host.map_or(Ok(None), |host| host.ask(move |host| host.ping_state(ping.number)))?;
         Ok(state.unwrap_or(PingState::Failed))
     }
 
-    /// Compiles those of these streams that await a neighbour, as soon as it is found. Waits for a bounded time.
+    /// Compiles those of these streams that await a neighbour once it is found. Waits for a limited time.
     pub(super) fn resolve(&mut self, streams: &BTreeSet<usize>) -> Result<(), Error> {
         let all = &self.plan.plan.streams;
         let awaited: Vec<(usize, DeviceNeighbour)> =
@@ -183,7 +185,7 @@ impl TestRig {
             if self.clock.now() >= give_up {
                 return Err(self.unresolved(&awaited, &found));
             }
-            // The hosts ask by themselves, on threads of their own; this only looks at what they have found.
+            // The hosts ask on threads of their own; this loop only reads what they have found.
             self.clock.wait(self.clock.now() + LOOK_AGAIN);
             found = self.ask_for(&awaited)?;
         }
@@ -197,7 +199,7 @@ impl TestRig {
         Ok(())
     }
 
-    /// Has the interfaces ask for these neighbours; gives those found.
+    /// Makes the interfaces ask for these neighbours; returns those found.
     fn ask_for(
         &mut self,
         awaited: &[(usize, DeviceNeighbour)],

@@ -1,5 +1,5 @@
-//! Opens ports: interfaces of this machine, on the back end that the user insists on or that [`super::choose`]
-//! chooses. Tests bring their own opener.
+//! Opens ports: interfaces of this machine, on the back end that the user names or that [`super::choose`] chooses.
+//! Tests provide their own opener.
 
 use super::choose::{BackEndChoice, PortAbilities, PortNeeds, choose};
 use super::{RigOptions, RigSite};
@@ -23,38 +23,38 @@ use packetrig_sys::{netdev, sched};
 use packetrig_units::{BitRate, FrameSize};
 use std::collections::BTreeSet;
 
-/// Why a port has the back end that the user named.
+/// Reason of a back end that the user named.
 const ASKED_FOR: &str = "asked for";
 
 /// An open port at the stream level.
 pub struct OpenPort {
-    /// What it turned out to be.
+    /// Description of the opened port.
     pub info: PortInfo,
     pub tx: Box<dyn StreamTx>,
     pub rx: Box<dyn StreamRx>,
-    /// What must live as long as the port is used: its lock, its interface's former settings.
+    /// Objects that must live as long as the port is used: its lock, its interface's former settings.
     pub hold: Box<dyn HeldPort>,
 }
 
-/// Keeps a port ours; dropping it gives it back as it was.
+/// Keeps a port open; dropping it restores the port.
 pub trait HeldPort: Send {
     /// Waits until the port can carry frames. Called when all ports are open, because they may depend on each other.
     fn settle(&mut self) -> Result<(), Error>;
-    /// Corrects what the port said of itself, once it is settled.
+    /// Corrects the port's description after [`Self::settle`].
     fn revise(&self, info: &mut PortInfo) {
         let _ = info;
     }
-    /// Where the interface is, for emulated interfaces; `None` if the port cannot have any.
+    /// Returns the location of the interface for emulated interfaces; `None` if the port cannot have any.
     fn site(&self) -> Result<Option<PortSite>, Error> {
         Ok(None)
     }
-    /// Doubts about the port, in words.
+    /// Returns doubts about the port, in words.
     fn caveats(&self) -> Vec<String>;
     /// Switches the link up or down.
     fn switch_link(&mut self, up: bool) -> Result<(), Error>;
 }
 
-/// A port that needs no keeping.
+/// A port that needs no hold.
 impl HeldPort for () {
     fn settle(&mut self) -> Result<(), Error> {
         Ok(())
@@ -93,42 +93,42 @@ impl std::fmt::Debug for OpenPort {
     }
 }
 
-/// Opens ports, several at once.
+/// Opens ports, several in parallel.
 pub trait PortOpener: Sync {
-    /// Opens one. `largest` is the largest frame that will be sent from it.
+    /// Opens one port. `largest` is the largest frame that will be sent from it.
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error>;
 }
 
 /// Interfaces of this machine.
 #[derive(Clone, Debug)]
 pub struct MachinePorts {
-    /// Those the user confirmed.
+    /// Interfaces that the user confirmed.
     confirmed: BTreeSet<PortLocation>,
-    /// The back end the user insists on.
+    /// Back end that the user named.
     back_end: Option<BackEnd>,
-    /// By what one is chosen otherwise.
+    /// Plan from which a back end is chosen otherwise.
     plan: Plan,
     limits: Vec<RigLimit>,
-    /// Streams are to be steered.
+    /// Whether streams are steered.
     steered: bool,
-    /// There is a lease.
+    /// Whether a lease limits sending.
     leased: bool,
-    /// The program that sends with back end `process`.
+    /// Program that sends with back end `process`.
     engine: Option<EngineCommand>,
-    /// Ports of earlier runs, and where those of this one stay.
+    /// Ports of earlier runs; the ports of this run are kept there as well.
     kept: Option<KeptPorts>,
 }
 
 impl PortOpener for MachinePorts {
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
-        // Entered once for everything that opening does there.
+        // Entered once for everything that opening does in this namespace.
         NetNs::open_or_current(port.location.namespace.as_deref())?
             .run_in(|| self.open_here(port, largest))?
     }
 }
 
 impl MachinePorts {
-    /// The ports of `plan`.
+    /// Creates an opener for the ports of `plan`.
     pub fn new(plan: &Plan, options: &RigOptions) -> Self {
         Self {
             confirmed: options.confirmed.clone(),
@@ -142,7 +142,7 @@ impl MachinePorts {
         }
     }
 
-    /// The same, on ports that stay open after the run, if they are on AF_PACKET rings. Those that this run does not use are closed.
+    /// Keeps ports on AF_PACKET rings open after the run. Closes kept ports that this run does not use.
     #[must_use]
     pub fn keeping(self, kept: Option<KeptPorts>, site: &RigSite) -> Self {
         if let Some(kept) = &kept {
@@ -153,18 +153,18 @@ impl MachinePorts {
 
     fn open_here(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let confirmed = self.confirmed.contains(&port.location);
-        // Emulated interfaces have to see what neighbours say.
+        // Emulated interfaces must receive their neighbours' messages.
         let has_devices = self.plan.interfaces.iter().any(|of| self.plan.ports[of.port].name == port.name);
         let options = OpenOptions { confirmed, largest, has_devices };
-        // A steered run may get longer frames later, and from any port.
-        // `largest` sizes the slots of a ring, which stay as they are once it is open.
+        // `largest` sizes the slots of a ring, which cannot change later. A steered run may send longer frames later,
+        // and from any port.
         let of_rings = OpenOptions { largest: largest.filter(|_| !self.steered), ..options };
         let any = FrameSize::new(u32::MAX);
         let of_xdp = OpenOptions { largest: if self.steered { Some(any) } else { largest }, ..options };
         match self.back_end {
             Some(BackEnd::Xdp) => self.open_xdp(port, of_xdp, self.send_method(port), ASKED_FOR.into()),
             Some(BackEnd::AfXdp) => self.open_xdp(port, of_xdp, SendMethod::Socket(None), ASKED_FOR.into()),
-            // Told to begin, it goes on by itself.
+            // These continue by themselves once started, so a lease could not stop them.
             Some(back_end @ (BackEnd::Pktgen | BackEnd::Process)) if largest.is_some() && self.leased => {
                 Err(Error::NoLease { port: port.name.clone(), back_end: back_end.name() })
             }
@@ -175,7 +175,7 @@ impl MachinePorts {
                 }
                 None => Err(Error::NoEngine { port: port.name.clone() }),
             },
-            // It only sends: a port that receives is on rings.
+            // Pktgen only sends: a port that only receives is on rings.
             Some(BackEnd::Pktgen) if largest.is_some() => {
                 self.close_kept(port);
                 pktgen::open(port, options)
@@ -194,7 +194,7 @@ impl MachinePorts {
         }
     }
 
-    /// A port that was kept on rings is in the way of every other back end.
+    /// Closes the kept port on rings, which would be in the way of any other back end.
     fn close_kept(&self, port: &Port) {
         if let Some(kept) = &self.kept {
             kept.close(&port.location);
@@ -221,7 +221,7 @@ impl MachinePorts {
         needs
     }
 
-    /// How frames leave with back end `xdp`.
+    /// Returns how frames leave with back end `xdp`.
     fn send_method(&self, port: &Port) -> SendMethod {
         self.needs(port, port.speed)
             .not_live
@@ -235,7 +235,7 @@ impl MachinePorts {
             BackEnd::AfXdp => self.open_xdp(port, options, SendMethod::Socket(None), why.clone()),
             _ => return self.open_packet(port, options, why),
         };
-        // What works on rings shall not fail because something faster does.
+        // A plan that works on rings must not fail because a faster back end does.
         opened.or_else(|error| {
             let why = format!("{why}; but back end {} does not work here: {error}", back_end.name());
             self.open_packet(port, options, why)

@@ -1,7 +1,7 @@
-//! Which ports of the plan are on this node, and where.
+//! Maps the ports of the plan to interfaces of this node.
 //!
-//! Pure. A port keeps its index of the plan on whatever node it is, in tags, accounts and results; a rig opens, holds and
-//! accounts its own ports only.
+//! Pure. A port keeps its index of the plan on every node, in tags, accounts and results; a rig opens and accounts only
+//! its own ports.
 
 use super::RigOptions;
 use super::site::{OwnerPermit, PermitPort, PermitQuestion, RigSite};
@@ -47,7 +47,7 @@ impl PortPlaces {
         if problems.is_empty() { Ok(places) } else { Err(Error::Plan(PlanProblems(problems))) }
     }
 
-    /// Whether ports that are here send with another program.
+    /// Returns whether local ports send with another program.
     pub(super) fn is_sent_by_engine(&self) -> bool {
         self.terms.back_end == Some(BackEnd::Process)
     }
@@ -59,7 +59,7 @@ impl PortPlaces {
         }
     }
 
-    /// The owner's permit; `None` if the plan is for this machine alone.
+    /// Returns the owner's permit; `None` if the plan is for this machine alone.
     pub(super) fn permit(&self) -> Option<Arc<dyn OwnerPermit>> {
         match &self.site {
             RigSite::EveryPortHere => None,
@@ -67,7 +67,7 @@ impl PortPlaces {
         }
     }
 
-    /// Asks the owner's permit about a plan before any port is opened. What depends on an open port is asked again later.
+    /// Asks the owner's permit before any port is opened. Values that depend on an open port are checked later.
     pub(super) fn ask_before(&self, plan: &Plan) -> Result<(), Error> {
         if self.permit().is_none() {
             return Ok(());
@@ -77,18 +77,18 @@ impl PortPlaces {
         for port in &ports {
             speeds[port.port] = port.link_speed;
         }
-        // Asked before a port is opened, because opening one changes its interface: an owner who says no must find
-        // everything as it was.
+        // Before opening, because opening a port changes its interface: an owner who refuses must find everything
+        // unchanged.
         let bound = plan.clone().bind_part(&speeds, &|port| self.is_here(port));
         let bound = match bound {
             Ok(bound) => bound,
-            // A link may say its speed only when it is up. What is known already is asked now.
+            // A link may report its speed only when it is up. The parts that are known are checked now.
             Err(_) => Plan { streams: Vec::new(), ..plan.clone() }.bind_part(&speeds, &|_| true)?,
         };
         self.ask(&bound, &ports)
     }
 
-    /// Asks the owner about a plan on open ports.
+    /// Asks the owner's permit about a plan on open ports.
     pub(super) fn ask_open(&self, plan: &BoundPlan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
         if self.permit().is_none() {
             return Ok(());
@@ -104,7 +104,7 @@ impl PortPlaces {
         if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
     }
 
-    /// Whether something may be sent to this address.
+    /// Checks that the permit allows sending to this address.
     pub(super) fn allow_address(&self, address: IpAddr) -> Result<(), Error> {
         if self.permit().is_none_or(|permit| permit.allows(address)) {
             return Ok(());
@@ -123,7 +123,7 @@ impl PortPlaces {
         ports.collect()
     }
 
-    /// The files that ports that are here read frames from.
+    /// Returns the files that local ports read frames from.
     fn replays(&self, plan: &Plan) -> Vec<Option<PathBuf>> {
         let here = plan.streams.iter().filter(|stream| self.is_here(stream.tx));
         let files = here.filter_map(|stream| match &stream.frames {
@@ -137,7 +137,7 @@ impl PortPlaces {
         self.given().is_none_or(|places| places.get(port).is_some_and(Option::is_some))
     }
 
-    /// Writes the places of the ports that are here into the plan.
+    /// Writes the locations of the local ports into the plan.
     pub(super) fn settle(&self, plan: &mut Plan) {
         for (port, place) in plan.ports.iter_mut().zip(self.given().unwrap_or_default()) {
             if let Some(location) = place {
@@ -147,14 +147,14 @@ impl PortPlaces {
     }
 }
 
-/// What a link of this machine says of its speed.
+/// Reads the speed that a link of this machine reports.
 fn link_speed(location: &PortLocation) -> Option<BitRate> {
     let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
     let speed = EthtoolCalls::open(&netns).ok()?.speed(&location.interface).ok().flatten()?;
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 
-/// The MAC address of the plan's own interface with this address, if there is one such.
+/// Returns the MAC address of the plan's own interface with this address, if exactly one has it.
 pub(super) fn mac_of(plan: &Plan, ip: IpAddr) -> Option<Mac> {
     let mut owners = plan.interfaces.iter().filter(|of| of.addresses.iter().any(|address| address.ip == ip));
     let owner = owners.next()?;

@@ -1,4 +1,5 @@
-//! What a node asks of a data plane: from arming to the accounts of a run. [`TestRig`] is the one that sends frames.
+//! Interface between a node and a data plane: from arming to the accounts of a run. [`TestRig`] is the one that sends
+//! frames.
 
 use super::bench::PortBench;
 use super::course::StreamCourse;
@@ -16,51 +17,54 @@ use packetrig_units::MonoTime;
 
 /// Ports and workers prepared for one run. Dropping it stops everything and closes the ports.
 pub trait DataPlane: SteeredPlane {
-    /// Finds the neighbours that streams await (those of a steered run when they begin), starts the receivers, then the
-    /// senders; returns when each receiver is receiving. No test traffic is sent yet.
+    /// Finds the neighbours that streams await (in a steered run when the streams begin), starts the receivers, then
+    /// the senders; returns when each receiver is receiving. Sends no test traffic.
     fn arm(&mut self) -> Result<(), Error>;
-    /// Sends from `at` on.
+    /// Starts the schedules at `at`.
     fn start_at(&mut self, at: MonoTime);
-    /// Tells how the clocks of nodes that send streams to this one relate to its own: (stream, shift). Once the rig is armed,
-    /// and again whenever it is known better; frames that arrived before keep the latency they were given. A stream sent
-    /// elsewhere without a shift has no latency.
+    /// Sets how the clocks of nodes that send streams to this one relate to its own: (stream, shift). Called once the
+    /// rig is armed, and again whenever the shift is known better; frames that arrived before keep their latency. A
+    /// stream sent elsewhere without a shift has no latency.
     fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
         // For a plane that measures no latency.
         let _ = shifts;
         Ok(())
     }
-    /// All counts as published at one instant, about 100 ms ago at most. Finds workers that panicked; one that met an error of
-    /// its port has ended with what it had counted.
+    /// Returns all counts as published at one instant, at most about 100 ms ago. Detects workers that panicked; a
+    /// worker that met an error of its port has ended with the counts it had.
     fn sample(&mut self) -> Result<CountSample, Error>;
-    /// Whether every sender is done. Notes when that was first seen. Those of a steered run are when they were stopped.
+    /// Returns whether every sender is done, and records when that was first the case. In a steered run they are done
+    /// once they are stopped.
     fn senders_done(&mut self) -> bool;
-    /// What each stream of this node's senders has sent that can be known again. Final once they are done.
+    /// Returns how many tagged frames each stream of this node's senders has sent. Final once they are done.
     fn sent(&mut self) -> Result<Vec<SentTotal>, Error>;
-    /// Whether a sender ended because its lease was over, however long the lease is by now. Final once they are done.
+    /// Returns whether a sender ended because its lease expired, even if the lease was renewed since. Final once they
+    /// are done.
     fn lease_ended(&mut self) -> Result<bool, Error> {
         Ok(self.sample()?.tx.iter().any(|(_, counts)| counts.lease_ended))
     }
-    /// Stops the senders; what is unsent stays unsent.
+    /// Stops the senders; unsent frames stay unsent.
     fn stop_senders(&mut self);
-    /// Stops senders, then receivers, gives the final accounts. `sent_elsewhere` is what streams of other nodes' senders
-    /// sent. It is the last thing to be asked of a plane; dropping that closes its ports, which takes the kernel a while, and
-    /// restores the interfaces.
+    /// Stops senders, then receivers, and returns the final accounts. `sent_elsewhere` are the totals of streams that
+    /// other nodes send. Must be the last call; dropping the plane closes its ports, which takes the kernel a while,
+    /// and restores the interfaces.
     fn finish(&mut self, node: &str, sent_elsewhere: &[SentTotal]) -> Result<NodeResult, Error>;
 }
 
 /// Changes of a steered run. On one node [`SteeredPlane::steer`] makes a change; between nodes it is made in steps.
 pub trait SteeredPlane {
-    /// Does what the user asks for as soon as possible, where no other rig takes part in it. An error leaves the run as it was.
+    /// Makes a change as soon as possible, without other rigs. An error leaves the run as it was.
     fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error>;
-    /// First step: holds the streams concerned that are sent here, and says where. What cannot be done is an error now, and the
-    /// run is as it was.
+    /// First step: holds the streams concerned that are sent here, and returns where they stopped. An impossible change
+    /// fails now, and leaves the run as it was.
     fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error>;
-    /// Second step: tells the receivers that are here of the takes that follow; takes on new streams, stops those that are gone.
-    /// `held` is what all rigs reported, `at` the time that they have in common.
+    /// Second step: announces the segments that follow to the local receivers; adds new streams, stops removed ones.
+    /// `held` is the report of all rigs, `at` their common time.
     fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error>;
-    /// Third step: the streams that are sent here go on, at `at` if that is still to come.
+    /// Third step: continues the streams that are sent here, at `at` if that is in the future.
     fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error>;
-    /// Instead of the second step: what was being sent goes on as before. What was announced is decided, and begins.
+    /// Undoes the first step: the held streams continue as before. A change that was announced is not undone; it
+    /// begins.
     fn undo(&mut self) -> Result<(), Error>;
 }
 
@@ -71,6 +75,7 @@ impl DataPlane for TestRig {
         if !steered {
             self.resolve(&self.sent_here().collect())?;
         }
+        // Noted before the receivers start, so that they recognise frames of earlier runs from the first one on.
         let earlier_runs = crate::recent_runs::note(&self.run, self.key);
         for bench in &mut self.benches {
             bench.arm_receiver(self.key, &self.specs, steered, earlier_runs.clone())?;
@@ -106,7 +111,7 @@ impl DataPlane for TestRig {
             let at = bench.sample_sender(&mut sample)?;
             sent_by = sent_by.into_iter().chain(at).min();
         }
-        // Receivers as of no later instant, so that nothing has arrived that is not counted as sent.
+        // Receivers at no later instant, so that no frame is counted as received but not as sent.
         let mut latency = DelaySummary::default();
         for bench in &mut self.benches {
             bench.sample_receiver(&mut sample, &mut latency, sent_by)?;
@@ -178,7 +183,7 @@ impl DataPlane for TestRig {
     }
 }
 
-/// The machine that this process runs on.
+/// Describes the machine that this process runs on.
 pub fn this_machine() -> MachineInfo {
     MachineInfo {
         kernel: kernel::release(),
@@ -189,7 +194,7 @@ pub fn this_machine() -> MachineInfo {
 }
 
 impl TestRig {
-    /// Ends the receivers and notes what they received; the rest of what is known of each port.
+    /// Ends the receivers and adds their results; returns the outcome of each port.
     fn finish_receivers(
         &mut self,
         sent: Vec<account::SenderResult>,

@@ -1,4 +1,4 @@
-//! From a plan to what a rig is made of: open ports, schedules, templates.
+//! Turns a plan into the parts of a rig: open ports, schedules, templates.
 
 use super::places::{self, PortPlaces};
 use super::{OpenPort, PortOpener};
@@ -10,7 +10,7 @@ use packetrig_stats::port::PortInfo;
 use packetrig_units::FrameSize;
 use std::sync::Arc;
 
-/// Opens the ports that are here at once: the kernel takes its time to make rings.
+/// Opens the local ports in parallel: the kernel needs time to create rings.
 pub(super) fn open_all(
     plan: &Plan,
     places: &PortPlaces,
@@ -25,17 +25,17 @@ pub(super) fn open_all(
             opening.push((index, scope.spawn(move || opener.open(port, largest))));
         }
         let outcomes = opening.into_iter().map(|(index, opened)| {
-            // A panic goes on in this thread, with its own message; as an error it would lose it.
+            // A panic continues in this thread with its own message, which an error would lose.
             let opened = opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             opened.map(|port| (index, port))
         });
-        // All are waited for before the first that failed is told: the others are given back then.
+        // All are joined before the first error is returned: the other ports are then restored.
         let outcomes: Vec<Result<(usize, OpenPort), Error>> = outcomes.collect();
         outcomes.into_iter().collect()
     })
 }
 
-/// Settles rates and gaps for the links of the ports that are here.
+/// Binds rates and gaps to the links of the local ports.
 pub(super) fn bind(plan: Plan, places: &PortPlaces, infos: &[(usize, PortInfo)]) -> Result<BoundPlan, Error> {
     let mut speeds = vec![None; plan.ports.len()];
     for (port, info) in infos {
@@ -44,7 +44,7 @@ pub(super) fn bind(plan: Plan, places: &PortPlaces, infos: &[(usize, PortInfo)])
     Ok(plan.bind_part(&speeds, &|port| places.is_here(port))?)
 }
 
-/// Template and schedule of a stream of the plan.
+/// Builds template and schedule of a stream of the plan.
 pub(super) fn stream_spec(
     plan: &BoundPlan,
     places: &PortPlaces,
@@ -55,7 +55,7 @@ pub(super) fn stream_spec(
     let number =
         u16::try_from(stream).map_err(|_| Error::Bug("a plan has more streams than tags can name"))?;
     let sent_elsewhere = !places.is_here(of_plan.tx);
-    // What another node asks its neighbours is not heard here. If the neighbour is the plan's, the answer is known.
+    // Other nodes' neighbour discovery is not visible here. If the neighbour belongs to the plan, its address is known.
     let mac = mac.or_else(|| {
         of_plan.awaits.filter(|_| sent_elsewhere).and_then(|of| places::mac_of(&plan.plan, of.ip))
     });
@@ -77,11 +77,11 @@ pub(super) fn stream_spec(
     }))
 }
 
-/// Frames must fit their ports, as far as those are here.
+/// Checks that frames fit the local ports.
 pub(super) fn check_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
     let too_large = plan.streams.iter().filter_map(|stream| {
         let largest: FrameSize = stream.frames.largest();
-        // The kernel takes a VLAN tag beyond the MTU, of 802.1Q and one.
+        // The kernel accepts one 802.1Q tag beyond the MTU.
         let measured = stream.frames.largest_untagged().bytes();
         let info = infos.iter().find(|(port, info)| {
             (*port == stream.tx || stream.rx.contains(port)) && measured > info.max_frame

@@ -1,7 +1,8 @@
-//! Which ports of a plan a rig opens, and the permit that it needs.
+//! Location of a plan's ports, and the permit that the rig needs to open them.
 //!
-//! A rig of a fleet carries the permit of its node's owner. The rig itself asks, of the ports and streams that it really
-//! opens: before it opens them, once it has, and before every change. There is no other way to make such a rig.
+//! A rig of a fleet carries the permit of its node's owner. The rig itself asks it, about the ports and streams that it
+//! really opens: before it opens them, once it has, and before every change. There is no other way to create such a
+//! rig.
 
 use packetrig_plan::{BoundPlan, Plan, PortLocation};
 use packetrig_stats::port::BackEnd;
@@ -13,22 +14,22 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where the ports of a plan are.
+/// Location of the ports of a plan.
 #[derive(Clone, Debug)]
 pub enum RigSite {
-    /// The plan is for this machine alone: every port is here, where the plan says, and the user is asked nothing more.
+    /// The plan is for this machine alone: every port is here, where the plan says, and no permit is needed.
     EveryPortHere,
     /// The plan comes from the controller of a fleet.
     PartOfFleet {
         /// For each port of the plan an interface of this machine, or `None` if the port is on another node.
         places: Vec<Option<PortLocation>>,
-        /// What the owner of this machine allows.
+        /// The owner's permit.
         permit: Arc<dyn OwnerPermit>,
     },
 }
 
 impl RigSite {
-    /// Interfaces of this machine that the plan's ports are on.
+    /// Returns the interfaces of this machine that the plan's ports are on.
     pub(super) fn locations(&self, plan: &Plan) -> BTreeSet<PortLocation> {
         match self {
             Self::EveryPortHere => plan.ports.iter().map(|port| port.location.clone()).collect(),
@@ -37,35 +38,35 @@ impl RigSite {
     }
 }
 
-/// What the owner of a node allows.
+/// Permit of a node's owner.
 pub trait OwnerPermit: fmt::Debug + Send + Sync {
-    /// Why the node does not do this: everything at once; empty if it does.
+    /// Returns all reasons why the node refuses; empty if it does not.
     fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String>;
-    /// Whether something may be sent to this address.
+    /// Returns whether sending to this address is allowed.
     fn allows(&self, address: IpAddr) -> bool;
 }
 
-/// What a rig is about to do.
+/// Action of a rig that needs a permit.
 #[derive(Clone, Copy, Debug)]
 pub struct PermitQuestion<'a> {
-    /// The whole plan with its schedules, without streams that a steered run has lost.
+    /// The whole plan with its schedules, without streams that a steered run has removed.
     pub plan: &'a BoundPlan,
-    /// The ports that are here.
+    /// The local ports.
     pub ports: &'a [PermitPort],
-    /// The files whose frames ports that are here send, without symbolic links; `None`: one cannot be found.
+    /// Files that local ports replay, without symbolic links; `None` for one that cannot be found.
     pub replays: &'a [Option<PathBuf>],
-    /// What was asked for beside the plan.
+    /// Terms of the run that are not part of the plan.
     pub terms: &'a RunTerms,
 }
 
-/// A port that is here.
+/// A local port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermitPort {
     /// Its index in the plan.
     pub port: usize,
     pub interface: PortLocation,
-    /// What the link says of its speed, whatever the plan says.
+    /// Speed that the link reports, whatever the plan says.
     pub link_speed: Option<BitRate>,
-    /// What frames leave by, once the port is open.
+    /// Back end that sends the frames, once the port is open.
     pub back_end: Option<BackEnd>,
 }

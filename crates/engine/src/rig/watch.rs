@@ -1,8 +1,8 @@
-//! Watches the interfaces of a rig's ports for the whole run, so that a loss is not blamed on the device when the rig's own
-//! interface was down, too small or gone.
+//! Watches the interfaces of a rig's ports during the run, so that a loss is not blamed on the device when the rig's
+//! own interface was down, changed or gone.
 //!
-//! One thread asks the kernel for the state of every port, [`LOOK_EVERY`]. What an answer means is decided in [`events`],
-//! which is pure. A flap between two looks is found by the kernel's count of carrier changes.
+//! One thread asks the kernel for the state of every port each [`LOOK_EVERY`]. [`events`], which is pure, interprets
+//! the answers. The kernel's count of carrier changes shows a flap between two looks.
 
 mod events;
 
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Time between two looks: the start of an event is known to within this.
+/// Interval between two looks: the start of an event is known to within this.
 const LOOK_EVERY: Nanos = Nanos::from_millis(20);
 
 /// The watcher of a rig; dropping it ends its thread.
@@ -30,11 +30,11 @@ pub(super) struct PortWatcher {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A port to be watched: its index in the plan, and where its interface is.
+/// A watched port: its index in the plan and its location.
 pub(super) type WatchedPort = (usize, PortSite);
 
 impl PortWatcher {
-    /// Watches these ports from now on; they are expected to be up, with a carrier, and otherwise as they are now.
+    /// Starts to watch these ports; they are expected to be up, with a carrier, and otherwise to stay as they are now.
     pub(super) fn start(ports: Vec<WatchedPort>) -> Result<Self, Error> {
         let mut looks = Vec::with_capacity(ports.len());
         let mut logs = BTreeMap::new();
@@ -59,14 +59,14 @@ impl PortWatcher {
         Ok(Self { logs, quit: Some(quit), thread: Some(thread) })
     }
 
-    /// The link of this port is about to be switched down, or is being switched up again, as the plan orders.
+    /// Announces that the plan is about to switch the link of this port down or up.
     pub(super) fn declare(&self, port: usize, down: bool) {
         if let Some(log) = lock(&self.logs).get_mut(&port) {
             log.declare(down);
         }
     }
 
-    /// Ends the watch; what happened to each port.
+    /// Ends the watch; returns the events of each port.
     pub(super) fn finish(&mut self) -> BTreeMap<usize, Vec<PortEvent>> {
         self.end();
         lock(&self.logs).iter_mut().map(|(port, log)| (*port, log.take_events())).collect()
@@ -75,7 +75,7 @@ impl PortWatcher {
     fn end(&mut self) {
         self.quit = None;
         if let Some(thread) = self.thread.take() {
-            // It only looks: if it panicked, there are no more events than were found by then.
+            // The thread only looks: if it panicked, the events found by then are all there are.
             drop(thread.join());
         }
     }
@@ -87,7 +87,7 @@ impl Drop for PortWatcher {
     }
 }
 
-/// Each entry is whole between any two operations on it.
+/// A poisoned lock is usable: each entry is complete between any two operations.
 fn lock(logs: &Mutex<BTreeMap<usize, EventLog>>) -> MutexGuard<'_, BTreeMap<usize, EventLog>> {
     logs.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -95,8 +95,8 @@ fn lock(logs: &Mutex<BTreeMap<usize, EventLog>>) -> MutexGuard<'_, BTreeMap<usiz
 fn watch(looks: &mut [PortLook], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Receiver<()>) {
     let clock = RealClock::new();
     loop {
-        // The sender is dropped when the watch is over; the last look comes after that.
-        // The wait is the channel's: the rig's end interrupts it at once instead of after a whole period.
+        // The sender is dropped when the watch is over; one more look comes after that. Waiting on the channel lets the
+        // end of the rig interrupt the wait at once.
         let is_over = quit.recv_timeout(LOOK_EVERY.to_std()) != Err(RecvTimeoutError::Timeout);
         for look in &mut *looks {
             let asked = clock.now();
@@ -119,7 +119,7 @@ struct PortLook {
 }
 
 impl PortLook {
-    /// `None` if the kernel did not answer, which says nothing of the interface.
+    /// Asks the kernel for the state; `None` if it did not answer, which proves nothing about the interface.
     fn observe(&mut self) -> Option<LinkObservation> {
         match self.links.state(self.index) {
             Ok(state) => Some(LinkObservation::Present(PortState {

@@ -1,4 +1,4 @@
-//! The captures of a port: those of the plan, or one that the user asks for.
+//! The captures of a port: those of the plan, or one that the user requests.
 
 use super::PortBench;
 use crate::Error;
@@ -9,7 +9,7 @@ use packetrig_sys::private_files;
 use packetrig_wire::filter::FrameFilter;
 use std::path::PathBuf;
 
-/// Bytes of a capture at most.
+/// Size limit of a capture, bytes.
 const CAPTURE_BUDGET: u64 = 1 << 30;
 
 /// A capture of the plan, or the one that `capture_all` adds.
@@ -39,12 +39,12 @@ impl WantedCapture {
 }
 
 impl PortBench {
-    /// The captures of this port.
+    /// Returns the captures of this port, each with the port's index.
     pub(in crate::rig) fn captures(&self) -> impl Iterator<Item = (usize, PortCapture)> {
         self.captures.iter().map(|capture| (self.port, capture.clone()))
     }
 
-    /// Begins this port's captures, unless they wait for an order. `used` are the file names taken so far.
+    /// Creates this port's captures and starts them, except in a steered run. `used` holds the file names taken so far.
     pub(in crate::rig) fn set_up_captures(
         &mut self,
         plan: &Plan,
@@ -62,8 +62,8 @@ impl PortBench {
             private_files::create_directories(dir)
                 .map_err(|source| Error::File { path: dir.clone(), source })?;
             let mut again = 0;
-            // Several captures of one port, or port names that differ only in characters which a file name cannot
-            // have.
+            // Names collide with several captures of one port, and with port names that differ only in characters that
+            // a file name cannot have.
             while used.contains(&file_name(&port.name, wanted.format, again)) {
                 again += 1;
             }
@@ -80,6 +80,7 @@ impl PortBench {
                 budget: CAPTURE_BUDGET,
                 overwrite: wanted.overwrite,
             })?;
+            // A steered run starts captures on request.
             if !options.terms.steered {
                 capture.start()?;
             }
@@ -91,7 +92,7 @@ impl PortBench {
 
     /// Ends the captures. One that cannot be ended costs the run no other result.
     pub(in crate::rig) fn finish_captures(&mut self) -> Vec<(usize, CaptureOutcome)> {
-        // The taps may still be here if the port was never armed; what they were lent comes back when they are gone.
+        // The taps are still here if the port was never armed; their recorders come back when they are dropped.
         self.taps.clear();
         let stop = |capture: PortCapture| capture.stop().unwrap_or_else(|error| capture.failed(&error));
         self.captures().map(|(port, capture)| (port, stop(capture))).collect()

@@ -1,4 +1,4 @@
-//! What a port has counted: samples while it works, and its final word.
+//! Counts of a port: samples while it works, and its final results.
 
 use super::{HalfState, PortBench};
 use crate::Error;
@@ -11,15 +11,16 @@ use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
-/// How long a stopped sender may take to get rid of what is in its ring; longer than a back end's patience with it.
+/// Time limit for a stopped sender to empty its ring; longer than a back end's own timeout.
 const EMPTYING: Nanos = Nanos::from_millis(3_000);
-/// How long a receive ring is read at its end while frames keep coming.
+/// Time limit for emptying a receive ring while frames keep coming.
 const LAST_LOOK: Nanos = Nanos::from_millis(200);
-/// How long the kernel may take to hand over a block that is not full, which takes 2 ms unless a processor stands still.
+/// Time limit for the kernel to hand over a partly filled block, which takes 2 ms unless a processor stalls.
 const LAST_BLOCK: Nanos = Nanos::from_millis(2_000);
 
 impl PortBench {
-    /// Adds what this port's sender counted last; finds a worker that panicked. Says as of when that is, unless it is final.
+    /// Adds the last counts of this port's sender; detects a worker that panicked. Returns the time of the counts,
+    /// unless they are final.
     pub(in crate::rig) fn sample_sender(
         &mut self,
         sample: &mut CountSample,
@@ -39,7 +40,7 @@ impl PortBench {
         Ok(at)
     }
 
-    /// Adds what this port's receiver had counted by `by`, or last; finds a worker that panicked.
+    /// Adds the counts of this port's receiver at time `by`, or the last ones; detects a worker that panicked.
     pub(in crate::rig) fn sample_receiver(
         &mut self,
         sample: &mut CountSample,
@@ -51,9 +52,8 @@ impl PortBench {
         worker.check()?;
         // A copy, so that the worker never waits for this thread.
         let mut published = worker.published();
-        // What is older than all that is kept cannot be told any more.
-        // A worker keeps its last few publications, so that one of them is old enough: what a receiver has counted
-        // must not be newer than what the senders have.
+        // A worker keeps its last few publications, so that one of them is old enough: the receiver's counts must not
+        // be newer than the senders'.
         while published.len() > 1 && published.back().is_some_and(|last| by.is_some_and(|by| last.at > by)) {
             published.pop_back();
         }
@@ -68,7 +68,7 @@ impl PortBench {
         Ok(())
     }
 
-    /// Ends the sender. What is in its ring still leaves; what is unsent stays unsent. An error of its port costs none of
+    /// Ends the sender. Frames in its ring still leave; unsent frames stay unsent. An error of its port costs none of
     /// its counts.
     pub(in crate::rig) fn finish_sender(&mut self, clock: &dyn WorkerClock) -> Result<SenderResult, Error> {
         let mut last_read = TxCounters::default();
@@ -98,15 +98,16 @@ impl PortBench {
         Ok(SenderResult { streams, counters, record, has_failed })
     }
 
-    /// Tells the receiver to end, without waiting; [`Self::finish_receiver`] waits and takes in what has arrived since.
+    /// Tells the receiver to end, without waiting; [`Self::finish_receiver`] waits and counts the frames that arrived
+    /// since.
     pub(in crate::rig) fn begin_finish_receiver(&self) {
         if let HalfState::Working(worker) = &self.rx {
             worker.begin_quit();
         }
     }
 
-    /// Ends the receiver, once what has arrived is taken in. `totals`: frames sent, by stream of the plan. An error of its
-    /// port costs none of its counts.
+    /// Ends the receiver after counting all frames that arrived. `totals` is the number of frames sent, by stream of
+    /// the plan. An error of its port costs none of its counts.
     pub(in crate::rig) fn finish_receiver(
         &mut self,
         clock: &dyn WorkerClock,
@@ -141,16 +142,17 @@ impl PortBench {
     }
 }
 
-/// Has a sender get rid of what is in its ring. On this thread: the worker has ended, and frames that are in the ring must leave
-/// or be counted as refused before the counters are read.
+/// Empties a sender's ring. On this thread, because the worker has ended; frames in the ring must leave or be counted
+/// as refused before the counters are read.
 fn empty_sender(tx: &mut dyn StreamTx, clock: &dyn WorkerClock) -> Result<(), Error> {
     let give_up = clock.now() + EMPTYING;
     while tx.step(clock.now())? != NextStep::Done && clock.now() < give_up {}
     Ok(())
 }
 
-/// Takes in all that has arrived, also what is in a block that the kernel still fills: a frame that stays there would count as lost by
-/// the device. The bounds are for a device that keeps sending, which would never let the ring run dry.
+/// Counts all frames that have arrived, including those in a block that the kernel still fills: a frame left there
+/// would count as lost by the device. The limits are for a device that keeps sending, which would never let the ring
+/// run dry.
 fn empty(rx: &mut dyn StreamRx, clock: &dyn WorkerClock) -> Result<(), Error> {
     let began = clock.now();
     let mut rest = RingRest::default();

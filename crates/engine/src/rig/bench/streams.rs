@@ -1,11 +1,11 @@
-//! Which streams of a plan concern a port.
+//! Selects the streams of a plan that concern a port.
 
 use crate::stream::StreamSpec;
 use crate::take::Take;
 use packetrig_plan::Plan;
 use std::sync::Arc;
 
-/// The streams from `first` on that the plan expects at some port, but not at this one.
+/// Returns the streams from `first` on that the plan expects only at other ports.
 pub(super) fn elsewhere(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
     let streams = plan.streams.iter().enumerate().skip(first);
     streams
@@ -14,13 +14,13 @@ pub(super) fn elsewhere(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
         .collect()
 }
 
-/// The streams from `first` on that a port sends.
+/// Returns the streams from `first` on that a port sends.
 pub(super) fn sent_by(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
     let streams = plan.streams.iter().enumerate().skip(first);
     streams.filter(|(_, stream)| stream.tx == port).map(|(index, _)| index).collect()
 }
 
-/// The streams from `first` on that a port receives.
+/// Returns the streams from `first` on that a port receives.
 pub(super) fn received_by(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
     let streams = plan.streams.iter().enumerate().skip(first);
     streams.filter(|(_, stream)| stream.rx.contains(&port)).map(|(index, _)| index).collect()
@@ -34,7 +34,7 @@ pub(super) fn numbers<'a>(streams: impl Iterator<Item = &'a usize>) -> Vec<u16> 
     streams.filter_map(|stream| u16::try_from(*stream).ok()).collect()
 }
 
-/// The takes of these streams, which are in order.
+/// Returns the segments of these streams, which are sorted.
 pub(super) fn of_streams(takes: &[(u16, Take)], streams: &[usize]) -> Vec<(u16, Take)> {
     let mine = takes.iter().filter(|(number, _)| streams.binary_search(&usize::from(*number)).is_ok());
     mine.cloned().collect()

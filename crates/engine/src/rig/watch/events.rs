@@ -1,12 +1,12 @@
-//! What observations of an interface say about what happened to it. Pure: times are arguments.
+//! Derives events from observations of an interface. Pure: times are arguments.
 
 use packetrig_stats::port_event::{EventCause, PortEvent, PortEventKind};
 use packetrig_units::MonoTime;
 
-/// Events of one port that are kept apart; later ones extend the last.
+/// Events that are kept separately for each port; later ones extend the last.
 const MOST_EVENTS: usize = 256;
 
-/// An interface at one look.
+/// State of an interface at one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PortState {
     pub(super) is_up: bool,
@@ -14,35 +14,36 @@ pub(super) struct PortState {
     pub(super) mtu: u32,
     pub(super) mac: Option<[u8; 6]>,
     pub(super) master: Option<u32>,
-    /// How often the carrier came or went, since the interface was made.
+    /// Number of carrier changes since the interface was created.
     pub(super) carrier_changes: u64,
-    /// Frames that the card or its driver dropped for want of room, since the interface was made.
+    /// Frames that the card or its driver dropped for lack of buffers, since the interface was created.
     pub(super) driver_dropped: u64,
 }
 
-/// What a look found.
+/// Result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkObservation {
     Present(PortState),
-    /// There is no such interface any more.
+    /// The interface does not exist any more.
     Gone,
 }
 
-/// The events of one port.
+/// Events of one port.
 #[derive(Debug)]
 pub(super) struct EventLog {
     expected: PortState,
     last_good: MonoTime,
     last_seen: MonoTime,
-    /// The event that is not over yet.
+    /// The event that has not ended yet.
     open: Option<PortEvent>,
     events: Vec<PortEvent>,
-    /// The plan ordered the link down, and it has not been in order since.
+    /// Whether the plan switched the link down and it has not been in order since.
     is_declared: bool,
 }
 
 impl EventLog {
-    /// `state` is what the port is expected to stay, except that it is up and has a carrier; `now` is when it was asked for.
+    /// `state` is the expected state, except that the port is expected up with a carrier; `now` is the time of the
+    /// request.
     pub(super) fn new(state: PortState, now: MonoTime) -> Self {
         Self {
             expected: PortState { is_up: true, has_carrier: true, ..state },
@@ -54,12 +55,12 @@ impl EventLog {
         }
     }
 
-    /// The link is about to be switched down as ordered, or up again: that lasts until the link is in order.
+    /// Announces that the plan switches the link: its events are declared until the link is in order again.
     pub(super) fn declare(&mut self, down: bool) {
         self.is_declared |= down;
     }
 
-    /// Takes in what was found by a request sent at `asked` and answered at `answered`.
+    /// Takes the result of a request sent at `asked` and answered at `answered`.
     pub(super) fn observe(&mut self, asked: MonoTime, answered: MonoTime, seen: LinkObservation) {
         if let LinkObservation::Present(state) = seen {
             self.count_drops(answered, state);
@@ -72,8 +73,8 @@ impl EventLog {
             (None, None) => self.note_flap(answered, seen),
         }
         if fault.is_none() {
-            // An event begins at the last request that found everything in order and ends at the first answer that
-            // does again. Both lie outside the true event, so the range can only be too wide: a doubt may not be too
+            // An event begins at the last request that found everything in order and ends at the first answer that does
+            // so again. Both lie outside the true event, so the range can only be too wide: a doubt must not be too
             // short (decision 0017).
             self.last_good = asked;
         }
@@ -83,7 +84,7 @@ impl EventLog {
         self.last_seen = asked;
     }
 
-    /// Ends the log; what is not over has no end.
+    /// Ends the log; an event that is not over has no end.
     pub(super) fn take_events(&mut self) -> Vec<PortEvent> {
         self.events.extend(self.open.take());
         self.events.sort_by_key(|event| event.from);
@@ -114,7 +115,7 @@ impl EventLog {
         }
     }
 
-    /// In order at two looks, but the carrier came and went between them.
+    /// Records a flap: in order at two looks, but the carrier changed between them.
     fn note_flap(&mut self, at: MonoTime, seen: LinkObservation) {
         let LinkObservation::Present(state) = seen else { return };
         if state.carrier_changes == self.expected.carrier_changes {
@@ -131,6 +132,7 @@ impl EventLog {
             return;
         }
         let from = self.last_seen;
+        // Adjacent drops are one event, so that steady loss does not fill the log.
         if let Some(last) = self.events.last_mut()
             && let PortEventKind::DriverDropped { frames: so_far } = last.what
             && last.until >= Some(from)
@@ -144,8 +146,8 @@ impl EventLog {
     }
 
     fn push(&mut self, event: PortEvent) {
-        // Bounded, because a link that flaps all day would otherwise fill the memory of a run. The last event then
-        // covers the rest: too wide again, never missing.
+        // Bounded, because a link that flaps all day would otherwise fill the memory. The last event then covers the
+        // rest: too wide again, never missing.
         let is_full = self.events.len() == MOST_EVENTS;
         match self.events.last_mut().filter(|_| is_full) {
             None => self.events.push(event),
@@ -157,7 +159,7 @@ impl EventLog {
     }
 }
 
-/// Which of two names an event has that was both: what this machine did explains a lost carrier.
+/// Combines two kinds of one event: a change by this machine explains a lost carrier.
 fn worse(before: PortEventKind, now: PortEventKind) -> PortEventKind {
     match (before, now) {
         (PortEventKind::MtuLowered { from, to }, PortEventKind::MtuLowered { to: other, .. }) => {
