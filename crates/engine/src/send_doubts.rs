@@ -1,4 +1,4 @@
-//! Doubts that come up while a back end sends, for the port's hold to tell.
+//! Collects doubts that arise while a back end sends; the port's hold reports them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

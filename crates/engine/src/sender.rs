@@ -1,11 +1,11 @@
-//! The generic transmit side of the stream level: streams on their schedules, over any frame level.
+//! The generic transmit side of the stream level: sends streams on their schedules, over any frame level.
 //!
 //! ```text
 //!  streams: next due instants in a heap -> those due now -> render into ring slots -> one flush per batch
 //! ```
-//! Frame `n` is due at `start + timeline.due(n)`, computed from the origin each time. A sender that is behind
-//! counts what is late and catches up by the rule of `catch_up`; it never moves the schedule. A stream with a time limit ends at
-//! that time (plus [`GRACE`]), whatever is left unsent.
+//! Frame `n` is due at `start + timeline.due(n)`, computed from the origin each time. A sender that is behind counts
+//! late frames and catches up by the rule of `catch_up`; it never moves the schedule. A stream with a time limit ends
+//! at that time (plus [`GRACE`]), even if frames are unsent.
 //!
 //! Invariant: frames of a stream leave in order, without gaps in their numbers.
 
@@ -40,8 +40,8 @@ use std::sync::Arc;
 
 /// A frame sent more than this after it was due counts as late.
 pub const LATE_AFTER: Nanos = Nanos::from_millis(1);
-/// Frames due before the end of a timed stream may leave this much after it: as late as frames may be at any other time, unless
-/// the user says otherwise. They count as late; what is left then is unsent.
+/// Frames due before the end of a timed stream may leave this much after it, as at any other time, unless the user says
+/// otherwise. They count as late; the rest is unsent.
 pub const GRACE: Nanos = Nanos::from_millis(200);
 /// Frames per kernel call at most: enough to make the call cheap, few enough to keep stamps honest.
 const BATCH: usize = 64;
@@ -52,7 +52,7 @@ pub struct TestSender<T, C> {
     key: TagKey,
     lanes: Vec<StreamLane>,
     due: BinaryHeap<Reverse<(MonoTime, usize)>>,
-    /// Streams wait for their own takes.
+    /// Whether streams wait for their own segments.
     steered: bool,
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
@@ -74,7 +74,7 @@ impl<T, C> std::fmt::Debug for TestSender<T, C> {
 }
 
 impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
-    /// A sender on `port`.
+    /// Creates a sender on `port`.
     pub fn new(port: T, clock: C) -> Self {
         Self {
             port,
@@ -93,9 +93,9 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
         }
     }
 
-    /// Stops for good if the lease has ended, which is looked at when something is due.
+    /// Stops permanently if the lease has expired; checked when a frame is due.
     fn stop_without_lease(&mut self, start: MonoTime, now: MonoTime) {
-        // A sender that waits has nothing to stop, and its lease may be renewed before the next frame is due.
+        // A waiting sender has nothing to stop, and its lease may be renewed before the next frame is due.
         if self.due.peek().is_none_or(|Reverse((due, _))| *due > now) {
             return;
         }
@@ -106,7 +106,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
         }
     }
 
-    /// Builds what is due, up to a batch.
+    /// Builds the frames that are due, up to a batch.
     fn build_batch(&mut self, start: MonoTime) {
         let Self { port, clock, key, lanes, due, unconfirmed, catch_up, ahead, peaks, .. } = self;
         let room = BATCH - unconfirmed.len();
@@ -115,7 +115,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
             loop {
                 let mut top = due.peek_mut()?;
                 let Reverse((instant, index)) = *top;
-                // Read for every frame, although it costs about 30 ns: it becomes the send time in the tag.
+                // Read for every frame, although it costs about 30 ns: the value becomes the send time in the tag.
                 let now = clock.now();
                 let lane = &mut lanes[index];
                 if lane.is_over(start, now) {
@@ -132,8 +132,8 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                 if instant > allowed {
                     return None;
                 }
-                // The due time in the heap was only "look again": the reader of the file was behind. Now it may know
-                // the real one.
+                // The due time in the heap was only "look again" because the reader of the file was behind. Now it may
+                // know the real one.
                 if lane.frames.were_missing() {
                     *top = Reverse((lane.due(start, now), index));
                     continue;
@@ -153,13 +153,13 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
         }
     }
 
-    /// Gives what is built to the kernel, and notes how long that left the stamps in doubt.
+    /// Hands the built frames to the kernel, and records the uncertainty of their stamps.
     fn hand_over(&mut self) -> Result<(), Error> {
         if self.port.pending() == 0 && self.unconfirmed.is_empty() {
             return Ok(());
         }
-        // Stamps are honest only up to this call: a frame is stamped when it is built and leaves when the kernel
-        // takes it. The time between is recorded as the bound of the stamp.
+        // A frame is stamped when it is built and leaves when the kernel takes it. The time between is recorded as the
+        // uncertainty of the stamp.
         self.port.flush()?;
         if self.port.pending() == 0 {
             let taken = self.clock.now();
@@ -196,7 +196,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
             }
             StreamControl::StartAt(_) => {}
             StreamControl::Stop => {
-                // A sender that has sent everything was not cut short.
+                // A sender that has sent everything was not interrupted.
                 if self.stopped.is_none() && !(self.start.is_some() && self.due.is_empty()) {
                     self.stopped = Some(self.clock.now());
                 }
@@ -232,7 +232,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
 
     fn counts(&self) -> Vec<StreamTxCounts> {
         let counts = self.lanes.iter().map(StreamLane::live_counts);
-        // A lane is settled only when it is held or at the end; but after a stop nothing of it is still to come.
+        // A lane is settled only when it is held or finished; but after a stop it sends nothing more.
         let is_stopped = self.stopped.is_some();
         counts
             .map(|counts| StreamTxCounts { is_sending: counts.is_sending && !is_stopped, ..counts })
@@ -284,7 +284,7 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
         let lanes = &self.lanes;
         self.due.retain(|Reverse((_, lane))| !streams.contains(&lanes[*lane].spec.number));
         let held = self.lanes.iter_mut().filter(|lane| streams.contains(&lane.spec.number)).map(|lane| {
-            // What ended by itself was not cut short; after the end of a lease everything was, when that ended.
+            // A stream that ended by itself was not cut short; after a lease, all streams were, when it expired.
             let stopped = lane.counts.is_sending.then_some(all_stopped.unwrap_or(now));
             lane.settle(start, stopped);
             (lane.spec.number, lane.counts.frames)
@@ -293,11 +293,11 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
     }
 
     fn begin(&mut self, takes: &[(u16, Take)]) {
-        // After the stop nothing begins.
+        // Nothing begins after the stop.
         let Some(start) = self.start.filter(|_| self.stopped.is_none()) else { return };
         let now = self.clock.now();
         for (number, take) in takes {
-            // Lanes are in order of their numbers: the job lists streams by index, and later ones are added behind.
+            // Lanes are sorted by number: the job lists streams by index, and later ones are appended.
             let found = self.lanes.binary_search_by_key(number, |lane| lane.spec.number);
             let Ok(index) = found else { continue };
             let lane = &mut self.lanes[index];

@@ -1,11 +1,11 @@
-//! The `sim` back end: ports joined by links whose rate, delay and faults are known exactly. Needs no rights.
+//! The `sim` back end: ports joined by links with exactly known rate, delay and faults. Needs no rights.
 //!
 //! ```text
 //!  SimTx -> transmit ring -> SimLink: queue, line, delay, faults -> SimRx, stamped by the far end's clock
 //! ```
-//! The clock is an argument: with a [`VirtualClock`] a [`SimulationStage`] runs hours in moments and every number is exact; with
-//! the real clock the same links run under the rig's own threads ([`SimPorts`]). Several links may leave or enter
-//! a port. It simulates links, not the cost of computing.
+//! The clock is an argument: with a [`VirtualClock`] a [`SimulationStage`] simulates hours in moments and every number
+//! is exact; with the real clock the same links run under the rig's own threads ([`SimPorts`]). Several links may leave
+//! or enter a port. It simulates links, not the cost of computing.
 //!
 //! Invariant: frames handed over = frames that entered the links; the same seed gives the same faults.
 
@@ -39,18 +39,18 @@ const LONGEST: usize = 16_384;
 pub struct SimLink(Arc<Mutex<SimulatedLink>>);
 
 impl SimLink {
-    /// A link as described.
+    /// Creates a link as described.
     pub fn new(spec: LinkSpec) -> Self {
         Self(Arc::new(Mutex::new(SimulatedLink::new(spec))))
     }
 
-    /// What it did so far.
+    /// Returns its exact history so far.
     pub fn truth(&self) -> LinkTruth {
         self.lock().truth().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, SimulatedLink> {
-        // A panic elsewhere leaves a link whole: every change of it is complete.
+        // A panic elsewhere leaves the link intact: every change of it is complete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +81,7 @@ pub struct SimTx<C> {
 }
 
 impl<C: WorkerClock> SimTx<C> {
-    /// A half that sends into `links`.
+    /// Creates a half that sends into `links`.
     pub fn new(links: Vec<SimLink>, clock: C) -> Self {
         Self {
             links,
@@ -95,7 +95,7 @@ impl<C: WorkerClock> SimTx<C> {
         }
     }
 
-    /// The same, but some frames are refused as a kernel might refuse them.
+    /// Refuses some frames, as a kernel might.
     #[must_use]
     pub fn refusing(mut self, refuse: FaultChance, seed: u64) -> Self {
         self.refuse = refuse;
@@ -103,7 +103,7 @@ impl<C: WorkerClock> SimTx<C> {
         self
     }
 
-    /// Takes the oldest frame out of the ring.
+    /// Moves the oldest frame from the ring into the links.
     fn hand_over(&mut self, now: MonoTime) {
         let slot = &self.slots[self.first];
         let position = self.counters.handed_over + self.counters.refused;
@@ -151,17 +151,17 @@ impl<C: WorkerClock> FrameTx for SimTx<C> {
     }
 }
 
-/// How the far end's clock differs from the sender's.
+/// Difference between the far end's clock and the sender's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockSkew {
-    /// Ahead by this many nanoseconds at the clock's origin.
+    /// Nanoseconds that it is ahead at the clock's origin.
     pub offset_ns: i64,
-    /// And by this many more in each second.
+    /// Nanoseconds that it gains in each second.
     pub drift_ns_per_s: i64,
 }
 
 impl ClockSkew {
-    /// What the far end's clock shows `at`.
+    /// Returns the time that the far end's clock shows `at`.
     pub fn shown(self, at: MonoTime) -> MonoTime {
         let drift = i128::from(at.as_nanos()) * i128::from(self.drift_ns_per_s) / 1_000_000_000;
         let shown = i128::from(at.as_nanos()) + i128::from(self.offset_ns) + drift;
@@ -169,7 +169,7 @@ impl ClockSkew {
     }
 }
 
-/// The receive half of a simulated port: takes what comes out of all its links.
+/// The receive half of a simulated port: receives from all its links.
 #[derive(Debug)]
 pub struct SimRx<C> {
     links: Vec<SimLink>,
@@ -179,12 +179,12 @@ pub struct SimRx<C> {
 }
 
 impl<C: WorkerClock> SimRx<C> {
-    /// A half at the far end of `links`.
+    /// Creates a half at the far end of `links`.
     pub fn new(links: Vec<SimLink>, clock: C) -> Self {
         Self { links, clock, skew: ClockSkew::default(), seen: 0 }
     }
 
-    /// The same with a clock of its own.
+    /// Gives the half a clock of its own.
     #[must_use]
     pub fn skewed(self, skew: ClockSkew) -> Self {
         Self { skew, ..self }

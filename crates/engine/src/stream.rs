@@ -1,7 +1,8 @@
-//! The stream level: what a run asks of a port.
+//! The stream level: interface between a run and the halves of a port.
 //!
-//! A back end whose fast path never shows frames to user space implements these two traits itself; the others inherit
-//! [`crate::sender::TestSender`] and [`crate::receiver::TestReceiver`]. Workers and the rig know nothing below this level.
+//! A back end whose fast path never shows frames to user space implements these two traits itself; the others use
+//! [`crate::sender::TestSender`] and [`crate::receiver::TestReceiver`]. Workers and the rig use nothing below this
+//! level.
 
 use crate::capture::CaptureTap;
 use crate::gate::SendGate;
@@ -22,23 +23,23 @@ use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use packetrig_wire::{FrameTemplate, tag::TagKey};
 use std::sync::Arc;
 
-/// A stream as the data plane knows it. Sender and receivers share it.
+/// A stream in the data plane. Sender and receivers share it.
 #[derive(Clone, Debug)]
 pub struct StreamSpec {
-    /// Its index in the plan and its number in the test tag.
+    /// Index in the plan and number in the test tag.
     pub number: u16,
-    /// Where its frames come from.
+    /// Source of its frames.
     pub source: FrameSource,
     pub timeline: StreamTimeline,
-    /// Whether latency is wanted.
+    /// Whether latency is measured.
     pub latency: bool,
-    /// Another node sends it: its tags tell the time of another clock.
+    /// Whether another node sends it, so that its tags hold the time of another clock.
     pub sent_elsewhere: bool,
-    /// Its tags have no send time: another program sends frames that were made before.
+    /// Whether its tags have no send time, because another program sends frames that were made before.
     pub untimed: bool,
 }
 
-/// Where the frames of a stream come from.
+/// Source of a stream's frames.
 #[derive(Clone, Debug)]
 pub enum FrameSource {
     /// Made from a template.
@@ -48,7 +49,7 @@ pub enum FrameSource {
 }
 
 impl FrameSource {
-    /// The source a plan names.
+    /// Creates the source that a plan names.
     pub fn of(frames: &FrameOrigin) -> Self {
         match frames {
             FrameOrigin::Made(template) => Self::Made(Arc::clone(template)),
@@ -58,7 +59,7 @@ impl FrameSource {
         }
     }
 
-    /// The template, if there is one.
+    /// Returns the template, if there is one.
     pub fn template(&self) -> Option<&Arc<FrameTemplate>> {
         match self {
             Self::Made(template) => Some(template),
@@ -68,8 +69,8 @@ impl FrameSource {
 }
 
 impl StreamSpec {
-    /// Seconds of series to reserve for this stream when `streams` share the memory: its length and a minute for being
-    /// late; a day, or less if there are many, when it has no end.
+    /// Returns the seconds of series to reserve for this stream when `streams` share the memory: its length and a
+    /// minute for late frames; a day, or less if there are many, if it has no end.
     pub fn series_room(&self, streams: usize) -> usize {
         let share = (SERIES_ROOM / streams.max(1)).min(DAY);
         let is_unpaced = matches!(&self.source, FrameSource::Recorded(track) if track.recording().timing == ReplayTiming::Fastest);
@@ -83,8 +84,8 @@ impl StreamSpec {
 }
 
 impl StreamSpec {
-    /// Frames that a sender should have sent by its end, when it sent `frames`: none before the start, those due by the
-    /// time it was stopped, all if it was not stopped.
+    /// Returns the frames that a sender should have sent by its end, if it sent `frames`: none before the start, those
+    /// due by the stop, all if it was not stopped.
     pub fn planned(&self, start: Option<MonoTime>, stopped: Option<MonoTime>, frames: u64) -> u64 {
         let due = match (start, stopped) {
             (None, _) => return 0,
@@ -97,23 +98,23 @@ impl StreamSpec {
 
 /// Seconds in a day.
 const DAY: usize = 86_400;
-/// Seconds of series reserved in all: 128 MiB, touched only as time passes.
+/// Seconds of series reserved in total: 128 MiB, which become resident only as time passes.
 const SERIES_ROOM: usize = 8 << 20;
 
-/// The job of a transmit half.
+/// Job of a transmit half.
 #[derive(Clone, Debug)]
 pub struct TxJob {
     /// Key of the run's tags.
     pub key: TagKey,
     /// Streams to send, all from this port.
     pub streams: Vec<Arc<StreamSpec>>,
-    /// Streams do not begin at T, but one by one on request; see [`SteeredSender`].
+    /// Streams do not begin at T, but individually on request; see [`SteeredSender`].
     pub steered: bool,
-    /// Until when they may be sent. Looked at before each piece of work; found shut, the half stops for good.
+    /// Lease of the streams. Checked before each piece of work; when it has expired, the half stops permanently.
     pub gate: SendGate,
 }
 
-/// The job of a receive half.
+/// Job of a receive half.
 #[derive(Debug)]
 pub struct RxJob {
     /// Index of the port in the plan.
@@ -121,17 +122,17 @@ pub struct RxJob {
     /// Key of the run's tags.
     pub key: TagKey,
     pub streams: Vec<Arc<StreamSpec>>,
-    /// Streams of the run that are expected at other ports, and not here.
+    /// Streams of the run that are expected only at other ports.
     pub elsewhere: Vec<Arc<StreamSpec>>,
     /// Runs whose frames may still arrive.
     pub earlier_runs: Vec<EarlierRun>,
-    /// Where frames are to be captured, too.
+    /// Captures that record the frames as well.
     pub taps: Vec<CaptureTap>,
-    /// The port has emulated interfaces: what they and their neighbours say to each other is counted by itself.
+    /// Whether the port has emulated interfaces: messages between them and their neighbours are counted separately.
     pub has_devices: bool,
 }
 
-/// A run of this machine before this one.
+/// An earlier run of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EarlierRun {
     pub name: String,
@@ -139,57 +140,57 @@ pub struct EarlierRun {
     pub key: TagKey,
 }
 
-/// The final word of a receiver.
+/// Results of a receiver.
 #[derive(Debug, Default)]
 pub struct ReceivedFrames {
-    /// Per stream that was expected, in job order.
+    /// Per expected stream, in job order.
     pub streams: Vec<ReceiveResult>,
-    /// Per stream that was not expected and came nevertheless.
+    /// Per stream that was not expected here and arrived anyway.
     pub misdelivered: Vec<MisdeliveredFrames>,
     /// Frames of other runs.
     pub other_runs: Vec<OtherRunFrames>,
-    /// Content of the frames without a tag, if frames of a file were expected.
+    /// Content of untagged frames, if frames of a file were expected.
     pub untagged_contents: ContentCounts,
 }
 
-/// What a sender says of its port.
+/// A sender's record of its port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendingRecord {
-    /// When it was behind its schedule by more than it may catch up at once.
+    /// Periods in which it was behind its schedule by more than it may catch up at once.
     pub stalls: Vec<PortEvent>,
     /// The most frames that it sent within short times; absent if it does not see single frames.
     pub peaks: Option<SendingPeaks>,
     /// Frames that left closer together than planned.
     pub ahead: Vec<SentAhead>,
-    /// Why its counts are not certain, in words.
+    /// Reason why its counts are uncertain, in words.
     pub fault: Option<String>,
 }
 
-/// A change while streams run.
+/// An order to running streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamControl {
-    /// The origin of every schedule: frame 0 is due then, plus its stream's delay.
+    /// Origin of every schedule: frame 0 is due then, plus its stream's delay.
     StartAt(MonoTime),
-    /// Send nothing more; what is unsent stays unsent. Receivers go on.
+    /// Send nothing more; unsent frames stay unsent. Receivers continue.
     Stop,
 }
 
-/// How a receiver's clock relates to that of a stream's sender on another node: linear in time.
+/// Relation between a receiver's clock and that of a stream's sender on another node: linear in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockShift {
     /// A time of the receiver's clock.
     pub at: MonoTime,
-    /// What the receiver's clock shows then, minus what the sender's shows.
+    /// Difference between the receiver's clock and the sender's at that time.
     pub offset_ns: i64,
-    /// How fast that grows, in nanoseconds per second of the receiver's clock.
+    /// Growth of the difference, in nanoseconds per second of the receiver's clock.
     pub rate_ppb: i64,
 }
 
 impl ClockShift {
-    /// What the sender's clock shows when the receiver's shows `here`. Clocks that began at other instants may be any time
-    /// apart; what would be before the sender's origin is its origin.
+    /// Returns the time of the sender's clock when the receiver's shows `here`. Clocks with different origins may
+    /// differ by any amount; times before the sender's origin become its origin.
     pub fn sender_time(&self, here: MonoTime) -> MonoTime {
-        // In 128 bits: a day in nanoseconds times a rate in parts per thousand million need not fit 64.
+        // In 128 bits: a day in nanoseconds times a rate in parts per billion may exceed 64 bits.
         let since = i128::from(here.as_nanos()) - i128::from(self.at.as_nanos());
         let offset = i128::from(self.offset_ns) + since * i128::from(self.rate_ppb) / 1_000_000_000;
         let there = i128::from(here.as_nanos()) - offset;
@@ -197,90 +198,91 @@ impl ClockShift {
     }
 }
 
-/// What to do next.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
     /// Call again at once.
     Busy,
     /// Nothing to do before this instant.
     IdleUntil(MonoTime),
-    /// Everything is sent and handed over.
+    /// Everything has been sent and handed over.
     Done,
 }
 
 /// Sends streams. One worker owns it and calls [`StreamTx::step`].
 pub trait StreamTx: Send {
-    /// Takes the job; may allocate. Nothing is sent yet.
+    /// Accepts the job; may allocate. Sends nothing yet.
     fn arm(&mut self, job: TxJob) -> Result<(), crate::Error>;
     fn control(&mut self, control: StreamControl);
-    /// Does what is due at `now`, a bounded amount of work.
+    /// Sends the frames that are due at `now`, a bounded amount of work.
     fn step(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
-    /// Counts per stream, in job order.
+    /// Returns the counts per stream, in job order.
     fn counts(&self) -> Vec<StreamTxCounts>;
-    /// Counters of the port.
+    /// Reads the counters of the port.
     fn port_counters(&mut self) -> Result<TxCounters, crate::Error>;
-    /// The final word, in job order.
+    /// Returns the final results, in job order.
     fn finish(&mut self) -> Vec<SendResult>;
-    /// When it was behind, and how many frames it sent at once. To be asked before [`Self::finish`].
+    /// Returns when it was behind, and how many frames it sent at once. To be called before [`Self::finish`].
     fn record(&self) -> SendingRecord {
         SendingRecord::default()
     }
-    /// How to steer single streams, if this half can.
+    /// Returns the interface to steer single streams, if this half supports it.
     fn steering(&mut self) -> Option<&mut dyn SteeredSender> {
         None
     }
 }
 
-/// Streams that begin, pause and change one by one while others go on.
+/// Starts, pauses and changes streams individually while others continue.
 pub trait SteeredSender {
-    /// Sends nothing more of these streams before their next take. Says of each which number comes next.
+    /// Stops sending these streams until their next segment. Returns the next number of each.
     fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)>;
-    /// Goes on with these takes, which continue the numbers of their streams.
+    /// Continues with these segments, which follow the numbers of their streams.
     fn begin(&mut self, takes: &[(u16, Take)]);
-    /// Takes streams on; they wait for their first take. May allocate.
+    /// Adds streams, which wait for their first segment. May allocate.
     fn add(&mut self, streams: Vec<Arc<StreamSpec>>) -> Result<(), crate::Error>;
 }
 
 /// The receiving side of [`SteeredSender`].
 pub trait SteeredReceiver {
-    /// Frames of these takes may arrive from now on.
+    /// Accepts frames of these segments from now on.
     fn announce(&mut self, takes: &[(u16, Take)]);
-    /// Accounts these streams, too, and those that are expected elsewhere. May allocate.
+    /// Adds streams to be counted, and streams that are expected elsewhere. May allocate.
     fn add(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>);
 }
 
-/// Accounts streams. One worker owns it and calls [`StreamRx::step`].
+/// Receives and counts streams. One worker owns it and calls [`StreamRx::step`].
 pub trait StreamRx: Send {
-    /// Takes the job; may allocate. Receives from now on.
+    /// Accepts the job; may allocate. Receives from now on.
     fn arm(&mut self, job: RxJob) -> Result<(), crate::Error>;
-    /// Tells the origin of the schedules.
+    /// Applies an order; receivers need the origin of the schedules.
     fn control(&mut self, control: StreamControl);
-    /// Tells how the clocks of the senders of these streams relate to this one, from now on. Frames of a stream that is sent
-    /// elsewhere have no latency before.
+    /// Sets how the clocks of these streams' senders relate to this one, from now on. Before, frames of a stream that
+    /// another node sends have no latency.
     fn shift(&mut self, shifts: &[(u16, ClockShift)]) {
         let _ = shifts;
     }
-    /// As [`StreamTx::steering`]. Takes are announced here before a frame of them can arrive.
+    /// Works like [`StreamTx::steering`]. Segments are announced here before their first frame can arrive.
     fn steering(&mut self) -> Option<&mut dyn SteeredReceiver> {
         None
     }
-    /// Takes in what has arrived, a bounded amount of work.
+    /// Receives the frames that have arrived, a bounded amount of work.
     fn step(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
-    /// Waits until something arrives, at most this long.
+    /// Waits until a frame arrives, at most this long.
     fn wait(&mut self, within: Nanos) -> Result<(), crate::Error>;
-    /// As [`crate::port::FrameRx::progress`].
+    /// Works like [`crate::port::FrameRx::progress`].
     fn progress(&mut self) -> Result<RingProgress, crate::Error> {
         Ok(RingProgress::default())
     }
-    /// Counts per stream, in job order; cheap.
+    /// Returns the counts per stream, in job order; cheap.
     fn counts(&self) -> Vec<StreamRxCounts>;
-    /// (least, mean, most) latency so far over all streams.
+    /// Returns the (least, mean, most) latency so far over all streams.
     fn latency_so_far(&self) -> DelaySummary;
-    /// Counters of the port, those of this run's frames included.
+    /// Reads the counters of the port, including those of this run's frames.
     fn port_counters(&mut self) -> Result<RxCounters, crate::Error>;
-    /// Doubt of converting arrival stamps to the node's clock.
+    /// Returns the uncertainty of converting arrival stamps to the node's clock.
     fn clock_bound(&self) -> Nanos;
-    /// The final word, in job order. `sent` is what each stream sent in all: what is missing of it is lost.
+    /// Returns the final results, in job order. `sent` is the number of frames that each stream sent: missing ones are
+    /// lost.
     fn finish(&mut self, sent: &[u64]) -> ReceivedFrames;
 }
 

@@ -1,8 +1,9 @@
-//! What taps of this machine lost in their own rings, so that a run beside one does not blame the device for it.
+//! Losses of this machine's taps in their own rings, so that a run next to one does not blame the device for them.
 //!
-//! A tap that forwards in its process keeps a file with its losses and with the time up to which it knows them; it holds a lock
-//! beside it. A run looks at its end: a loss of a tap, and a time of which a tap did not tell, puts the losses of the run at that time in
-//! doubt. A tap need not be on the path of the run. That is not known here, so the report names the tap and leaves it to its reader.
+//! A tap that forwards in its process keeps a file with its losses and with the time up to which they are known; it
+//! holds a lock next to it. A run checks at its end: a loss of a tap, or a time that a tap did not report, puts the
+//! run's losses at that time in doubt. The tap may not be on the path of the run. That is unknown here, so the report
+//! names the tap and leaves the decision to its reader.
 //!
 //! Times are of the monotonic clock, which all processes of a machine share.
 
@@ -16,17 +17,17 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The kind of file, in the runtime directory.
+/// Directory name in the runtime directory.
 const KIND: &str = "tap-losses";
 const EXTENSION: &str = ".json";
-/// Losses that are remembered one by one; of more, the oldest are joined.
+/// Losses that are stored individually; beyond, the oldest are joined.
 const MOST_LOSSES: usize = 64;
-/// How often a tap without losses says so.
+/// Interval at which a tap without losses updates its file.
 const TELL_EVERY: Nanos = Nanos::from_millis(100);
-/// How long a run waits for a tap to tell of the time up to the run's end.
+/// Time limit for a tap to report the time up to the run's end.
 const PATIENCE: Nanos = Nanos::from_secs(2);
 const LOOK_NS: u64 = 5_000_000;
-/// What an ended tap lost is of interest to the runs of its time.
+/// Age after which the file of an ended tap is removed.
 const KEPT_FOR: Nanos = Nanos::from_secs(24 * 3600);
 
 /// Frames that a tap lost in its rings between two looks at them.
@@ -37,32 +38,32 @@ struct TapLoss {
     frames: u64,
 }
 
-/// The file of a tap.
+/// Contents of a tap's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct TapLossFile {
     tap: String,
     process: u32,
     began: MonoTime,
-    /// Up to when its losses are known.
+    /// Time up to which its losses are known.
     told: MonoTime,
-    /// It ended in order, and nothing was forwarded after `told`.
+    /// Whether it ended in order, and forwarded nothing after `told`.
     is_over: bool,
     losses: Vec<TapLoss>,
 }
 
-/// Tells other processes of this machine what a tap loses in its rings.
+/// Reports a tap's losses to other processes of this machine.
 #[derive(Debug)]
 pub struct TapLossLog {
     path: PathBuf,
     file: TapLossFile,
     lost: u64,
     written: MonoTime,
-    /// Held as long as the tap lives.
+    /// Held as long as the tap runs.
     _lock: Option<File>,
 }
 
 impl TapLossLog {
-    /// For a tap that begins to forward now.
+    /// Creates the log of a tap that begins to forward now.
     pub fn begin(tap: &str, now: MonoTime) -> io::Result<Self> {
         Self::begin_in(&runtime_directory::path_for(KIND), tap, now)
     }
@@ -85,11 +86,12 @@ impl TapLossLog {
         Ok(log)
     }
 
-    /// Tells that so many frames were lost from the beginning until now. All that were lost by `looked` are among them: the rings are
-    /// not all looked at at once. To be called some times a second.
+    /// Reports the frames lost from the beginning until now. They include all that were lost by `looked`: the rings are
+    /// not all read at once. To be called several times a second.
     pub fn tell(&mut self, looked: MonoTime, now: MonoTime, lost: u64) -> io::Result<()> {
         let file = &mut self.file;
         let more = lost.saturating_sub(self.lost);
+        // The loss lies between the last known time and now; its exact time is unknown.
         if more > 0 {
             file.losses.push(TapLoss { from: file.told, until: now, frames: more });
             join_oldest(&mut file.losses);
@@ -103,7 +105,7 @@ impl TapLossLog {
         Ok(())
     }
 
-    /// The tap has ended: nothing was lost after this. Without any loss there is nothing left to tell.
+    /// Ends the log: nothing was lost after this. Without any loss the file is removed.
     pub fn end(mut self, now: MonoTime, lost: u64) -> io::Result<()> {
         self.file.is_over = true;
         self.tell(now, now, lost)?;
@@ -130,7 +132,7 @@ fn forget_old(directory: &Path, now: MonoTime) {
     for path in paths(directory) {
         let is_old = read(&path).is_none_or(|file| file.told + KEPT_FOR < now || now < file.told);
         if is_old && !runtime_directory::is_held(&path) {
-            // Best effort: a file that stays is of a time that no run asks for.
+            // Best effort: no run asks for the time of such a file.
             drop(forget(&path));
         }
     }
@@ -151,13 +153,13 @@ fn read(path: &Path) -> Option<TapLossFile> {
     serde_json::from_slice(&runtime_directory::read_file(path).ok()?).ok()
 }
 
-/// A time in which a tap lost frames.
+/// A period in which a tap lost frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DoubtfulTapTime {
     tap: String,
     from: MonoTime,
     until: MonoTime,
-    /// `None` if it did not tell.
+    /// `None` if the tap did not report.
     frames: Option<u64>,
 }
 
@@ -172,7 +174,7 @@ impl DoubtfulTapTime {
     }
 }
 
-/// When taps of this machine lost frames between two times. Waits a moment for taps that are behind.
+/// Returns when taps of this machine lost frames between two times. Waits a moment for taps that are behind.
 pub(crate) fn find_between(from: MonoTime, until: MonoTime) -> Vec<DoubtfulTapTime> {
     find_in(&runtime_directory::path_for(KIND), from, until, PATIENCE)
 }
@@ -181,7 +183,8 @@ fn find_in(directory: &Path, from: MonoTime, until: MonoTime, patience: Nanos) -
     let give_up_ns = clock::monotonic_ns() + patience.as_u64();
     let each = paths(directory).into_iter().flat_map(|path| {
         loop {
-            // The lock first: a tap that ends after that has written its file by the time it is read, or is asked again.
+            // The lock first: a tap that ends after the check has written its file by the time it is read, or is asked
+            // again.
             let is_alive = runtime_directory::is_held(&path);
             let Some(file) = read(&path) else { return Vec::new() };
             let is_known = file.is_over || file.told >= until;
@@ -204,7 +207,7 @@ impl TapLossFile {
         };
         let during = self.losses.iter().filter(|loss| loss.until > from && loss.from < until);
         let mut found: Vec<DoubtfulTapTime> = during.map(|loss| of(loss, Some(loss.frames))).collect();
-        // One that was killed stopped forwarding; before the run that is none of its business.
+        // A tap that was killed before the run forwarded nothing during the run.
         let fell_silent = !self.is_over && self.told < until && (is_alive || self.told > from);
         if fell_silent && self.began < until {
             found.push(of(&TapLoss { from: self.told, until, frames: 0 }, None));
@@ -213,8 +216,8 @@ impl TapLossFile {
     }
 }
 
-/// Looks for losses of taps during a run if the run may have lost frames, and puts them into the result of its node: as events of all
-/// ports, which put losses of that time in doubt, and as caveats, which name the tap.
+/// Looks for losses of taps during a run that may have lost frames, and adds them to the result of its node: as events
+/// of all ports, which put losses of that time in doubt, and as caveats, which name the tap.
 pub(crate) fn doubt(result: &mut NodeResult, sends_elsewhere: bool) {
     let has_losses = result.receive.iter().any(|received| received.counts.sequence.lost > 0);
     if has_losses || sends_elsewhere {

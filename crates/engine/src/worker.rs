@@ -1,11 +1,11 @@
-//! Worker threads: one owns each half of a port and does nothing else.
+//! Worker threads: each owns one half of a port and does nothing else.
 //!
-//! Orders come in through a channel that is read between steps; counts go out ten times a second through a mutex that is
-//! never held for longer than a copy takes. A worker that meets an error does no more work, publishes what it has counted
-//! and waits for the end of the run: what was counted is never lost with a port. A panic is found at the next check.
+//! Orders arrive through a channel that is read between steps; counts leave ten times a second through a mutex that is
+//! never held longer than a copy takes. A worker that meets an error stops working, publishes its counts and waits for
+//! the end of the run: counts are never lost with a port. A panic is detected by the next check.
 //!
-//! Invariants: a worker is always joined; dropping its handle tells it to quit and waits. What it owns comes back,
-//! whatever error it met.
+//! Invariants: a worker is always joined; dropping its handle tells it to quit and waits. Its half of the port is
+//! returned, whatever error it met.
 
 mod halves;
 
@@ -24,14 +24,14 @@ use std::thread::JoinHandle;
 
 /// Longest sleep between two looks at the orders.
 const ATTENTION: Nanos = Nanos::from_millis(5);
-/// Waiting for orders ends this long before the next frame is due: the kernel may wake us late.
+/// Waiting for orders ends this long before the next frame is due: the kernel may wake the thread late.
 const NEAR: Nanos = Nanos::from_millis(1);
-/// How often counts are published: at every multiple of this on the clock, so that all workers do at nearly one instant.
+/// Interval of publications: at every multiple of this on the clock, so that all workers publish at nearly one instant.
 const PUBLISH: Nanos = Nanos::from_millis(100);
-/// Publications that are kept.
+/// Number of publications that are kept.
 const KEPT: usize = 4;
 
-/// Something to be done by a worker between two steps; gives the answer, to be sent when its effect is published.
+/// A request to a worker between two steps; it returns a closure that sends the answer once its effect is published.
 type WorkerRequest<W> = Box<dyn FnOnce(&mut W) -> Box<dyn FnOnce()> + Send>;
 
 enum WorkerOrder<W> {
@@ -47,10 +47,10 @@ struct WorkerState<S> {
     published: Mutex<VecDeque<PublishedCounts<S>>>,
 }
 
-/// Counts with the time that they hold for.
+/// Counts and the time that they are valid for.
 #[derive(Clone, Debug)]
 pub(crate) struct PublishedCounts<S> {
-    /// Of a sender: everything that was sent by then is counted. Of a receiver: nothing that came after it is counted.
+    /// For a sender: everything sent by then is counted. For a receiver: nothing that arrived later is counted.
     pub(crate) at: MonoTime,
     pub(crate) counts: S,
 }
@@ -65,7 +65,7 @@ impl<S> WorkerState<S> {
     }
 }
 
-/// A running half of a port: `W` is what it owns, `S` what it publishes.
+/// A running half of a port: it owns a `W` and publishes an `S`.
 pub(crate) struct PortWorker<W, S> {
     name: String,
     orders: Sender<WorkerOrder<W>>,
@@ -73,10 +73,10 @@ pub(crate) struct PortWorker<W, S> {
     thread: Option<JoinHandle<EndedWorker<W>>>,
 }
 
-/// A worker that has ended: what it owned, with all that it counted.
+/// An ended worker: the half that it owned, with all its counts.
 pub(crate) struct EndedWorker<W> {
     pub(crate) work: W,
-    /// Why it did nothing more before it was told to quit.
+    /// Error that ended its work before it was told to quit.
     pub(crate) fault: Option<WorkerFault>,
 }
 
@@ -84,38 +84,38 @@ pub(crate) struct EndedWorker<W> {
 #[derive(Debug)]
 pub(crate) struct WorkerFault {
     pub(crate) error: Error,
-    /// When its last step without an error began: everything was in order until then.
+    /// Begin of its last step without an error: everything was in order until then.
     pub(crate) since: MonoTime,
 }
 
-/// What a worker does between two looks at its orders.
+/// Work of a worker between two looks at its orders.
 pub(crate) trait WorkerTask: Send + 'static {
     type Counts: Send + 'static;
     fn control(&mut self, control: StreamControl);
     fn step(&mut self, now: MonoTime) -> Result<NextStep, Error>;
     /// Waits for work, at most until `until`.
     fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error>;
-    /// Whether only orders and the time bring work, so that a wait may be one for orders.
+    /// Returns whether only orders and the time bring work, so that it may wait on the channel of orders.
     fn has_only_orders(&self) -> bool {
         false
     }
-    /// Reads what the kernel counts for it, for the next [`Self::counts`].
+    /// Reads the kernel's counters for the next [`Self::counts`].
     fn read_counters(&mut self) -> Result<(), Error> {
         Ok(())
     }
-    /// What it has counted, with the counters of the kernel as they were read last.
+    /// Returns its counts, with the kernel's counters as they were read last.
     fn counts(&self) -> Self::Counts;
-    /// Does no more work, because of an error.
+    /// Stops working because of an error.
     fn give_up(&mut self) {}
-    /// How long after the common time it publishes. Senders publish after receivers, so that everything counted as
-    /// received is also counted as sent.
+    /// Offset of its publications. Senders publish after receivers, so that everything counted as received is also
+    /// counted as sent.
     const PUBLISH_AFTER: Nanos = Nanos::ZERO;
-    /// Whether its counts hold at the earliest at the time they are given, not at the latest.
+    /// Whether its counts are valid from their time on (a lower bound), not up to it.
     const COUNTS_FROM: bool = false;
 }
 
 impl<W: WorkerTask> PortWorker<W, W::Counts> {
-    /// Starts a worker; returns when it has done its first step.
+    /// Starts a worker; returns when it has completed its first step.
     pub(crate) fn start(name: String, work: W, clock: Box<dyn WorkerClock>) -> Result<Self, Error> {
         let (orders, inbox) = crossbeam_channel::bounded(16);
         let (ready, is_ready) = crossbeam_channel::bounded(1);
@@ -131,7 +131,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
                 .map_err(|source| Error::Thread { name: name.clone(), source })?
         };
         let mut worker = Self { name, orders, shared, thread: Some(thread) };
-        // An error means that the worker had an error of its own before it was ready.
+        // An error means that the worker failed before it was ready.
         if is_ready.recv().is_err() {
             let fault = worker.quit()?.fault;
             return Err(fault.map_or(Error::Bug("a worker ended before its first step"), |fault| fault.error));
@@ -143,7 +143,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         self.order(WorkerOrder::Control(control));
     }
 
-    /// Has the worker do something between two steps, and waits for its answer. What is published then shows it.
+    /// Runs a request on the worker between two steps, and waits for its answer. The effect is published by then.
     pub(crate) fn ask<R: Send + 'static>(
         &mut self,
         request: impl FnOnce(&mut W) -> R + Send + 'static,
@@ -161,16 +161,16 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
     }
 
     fn order(&self, order: WorkerOrder<W>) {
-        // A worker that has panicked needs no orders; that is found at the next `check`.
+        // A worker that has panicked needs no orders; the next `check` detects it.
         ignore_closed(self.orders.send(order));
     }
 
-    /// Whether its last step had nothing left to do, or an error ended its work.
+    /// Returns whether its last step had nothing left to do, or an error ended its work.
     pub(crate) fn is_done(&self) -> bool {
         self.shared.done.load(Ordering::Acquire)
     }
 
-    /// The counts last published.
+    /// Returns the counts published last.
     pub(crate) fn latest(&self) -> Option<W::Counts>
     where
         W::Counts: Clone,
@@ -178,7 +178,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         self.published().pop_back().map(|publication| publication.counts)
     }
 
-    /// The last publications, the oldest first.
+    /// Returns the last publications, the oldest first.
     pub(crate) fn published(&self) -> VecDeque<PublishedCounts<W::Counts>>
     where
         W::Counts: Clone,
@@ -186,7 +186,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         self.shared.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Finds a worker that has panicked.
+    /// Detects a worker that has panicked.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             self.quit()?;
@@ -200,7 +200,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         self.order(WorkerOrder::Quit);
     }
 
-    /// Ends the worker and takes back what it owned, whatever error it met.
+    /// Ends the worker and takes back its half, whatever error it met.
     pub(crate) fn quit(&mut self) -> Result<EndedWorker<W>, Error> {
         self.order(WorkerOrder::Quit);
         let thread = self.thread.take().ok_or(Error::Bug("a worker was ended twice"))?;
@@ -212,7 +212,7 @@ impl<W, S> Drop for PortWorker<W, S> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             ignore_closed(self.orders.send(WorkerOrder::Quit));
-            // A caller that drops a worker without `quit` is already handling another error.
+            // A caller that drops a worker without `quit` is handling another error already.
             drop(thread.join());
         }
     }
@@ -225,8 +225,7 @@ fn run<W: WorkerTask>(
     shared: &WorkerState<W::Counts>,
     ready: Sender<()>,
 ) -> EndedWorker<W> {
-    // Best effort: without the right to it this is a thread like any other, and what that costs shows as late or lost
-    // frames.
+    // Best effort: without the right to it this is an ordinary thread, and the cost shows as late or lost frames.
     drop(sched::request_precedence());
     let mut since = clock.now();
     let Err(error) = work_until_quit(&mut work, clock, inbox, shared, (ready, &mut since)) else {
@@ -234,13 +233,14 @@ fn run<W: WorkerTask>(
     };
     work.give_up();
     publish_counts(&work, clock.now(), shared);
-    // After the last counts, as when all is done.
+    // After the last counts, as when all work is done.
     shared.done.store(true, Ordering::Release);
     answer_until_quit(&mut work, clock, inbox, shared);
     EndedWorker { work, fault: Some(WorkerFault { error, since }) }
 }
 
-/// Works until it is told to quit. Keeps in `since` when the last step without an error began; `ready` hears of the first.
+/// Works until told to quit. Keeps in `since` when the last step without an error began; signals `ready` after the
+/// first.
 fn work_until_quit<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
@@ -269,13 +269,13 @@ fn work_until_quit<W: WorkerTask>(
         }
         let now = clock.now();
         let step = work.step(now)?;
-        // Only after a step: `start` promises that a receiver has looked at its ring once.
+        // Only after a step: `start` promises that a receiver has read its ring once.
         if let Some(ready) = ready.take() {
             ignore_closed(ready.send(()));
         }
         let is_done = step == NextStep::Done;
         if is_done && !shared.done.load(Ordering::Relaxed) {
-            // Before `done` is set: a reader that sees it finds the last counts published.
+            // Before `done` is set: a reader that sees it then finds the last counts published.
             publish(work, clock, shared)?;
         }
         shared.done.store(is_done, Ordering::Release);
@@ -293,7 +293,7 @@ fn work_until_quit<W: WorkerTask>(
     }
 }
 
-/// After an error: answers what it is asked, and does nothing else, until it is told to quit.
+/// After an error: answers requests and does nothing else until told to quit.
 fn answer_until_quit<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
@@ -313,15 +313,15 @@ fn answer_until_quit<W: WorkerTask>(
     }
 }
 
-/// Waits for work, at most until `until`; gives the order that ended the wait, if one did.
+/// Waits for work, at most until `until`; returns the order that ended the wait, if one did.
 fn rest<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
     inbox: &Receiver<WorkerOrder<W>>,
     until: MonoTime,
 ) -> Result<Option<WorkerOrder<W>>, Error> {
-    // Waiting on the channel lets an order interrupt the wait, but the kernel may wake us late. So that wait ends a while
-    // before the next frame, and the exact one of `idle` does the rest.
+    // An order can interrupt a wait on the channel, but the kernel may wake the thread late. So that wait ends a while
+    // before the next frame, and the exact wait of `idle` covers the rest.
     let free = until.since(clock.now()).as_u64().saturating_sub(NEAR.as_u64());
     if work.has_only_orders() && free > 0 {
         return Ok(inbox.recv_timeout(std::time::Duration::from_nanos(free)).ok());
@@ -345,15 +345,15 @@ fn publish<W: WorkerTask>(
     Ok(())
 }
 
-/// Publishes what a worker has counted that does nothing more.
+/// Publishes the counts of a worker that has stopped working.
 fn publish_counts<W: WorkerTask>(work: &W, at: MonoTime, shared: &WorkerState<W::Counts>) {
     shared.publish(PublishedCounts { at, counts: work.counts() });
 }
 
-/// A channel whose other end has gone: its thread has ended, and what was sent concerns nothing any more.
+/// Ignores a closed channel: the receiving thread has ended and does not need the message.
 fn ignore_closed<T>(_: Result<(), SendError<T>>) {}
 
-/// The next time at which all workers publish, and `after` later.
+/// Returns the next common time of publication, plus `after`.
 fn next_publication(now: MonoTime, after: Nanos) -> MonoTime {
     let periods = now.as_nanos().saturating_sub(after.as_u64()) / PUBLISH.as_u64() + 1;
     MonoTime::from_nanos(periods * PUBLISH.as_u64()) + after

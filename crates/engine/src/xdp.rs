@@ -1,10 +1,10 @@
-//! The `xdp` back end: live frames out, rings filled by a BPF program in.
+//! The `xdp` back end: sends live frames, receives through rings that a BPF program fills.
 //!
 //! Sending implements the stream level itself: user space plans runs of frames (`runs`), the kernel makes the bytes
-//! (`tables` is what it makes them of). Receiving is frame level ([`XdpFrames`]), under the generic receiver, so its numbers are
-//! the same as those of every other back end. [`HeaderListener`] gives what a flow meter needs of frames, and no more.
+//! (from the tables of `tables`). Receiving is frame level ([`XdpFrames`]), under the generic receiver, so its numbers
+//! are the same as those of every other back end. [`HeaderListener`] delivers only what a flow meter needs of frames.
 //!
-//! Invariant: what the program cannot make exactly as the template does is refused by name before the run.
+//! Invariant: streams that the program cannot reproduce exactly are refused by name before the run.
 
 mod headers;
 mod runs;
@@ -40,25 +40,25 @@ use switch::{SocketHandover, SwitchTx, XdpHold};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendMethod {
-    /// As live frames, where the interface takes them; through a socket otherwise.
+    /// As live frames, where the interface accepts them; through a socket otherwise.
     Live,
     /// Through an AF_XDP socket; with a reason, if it replaces live frames.
     Socket(Option<String>),
 }
 
-/// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the rings. `why` says for what
-/// reason this back end was taken.
+/// Opens a port of a plan. Sends nothing, and everything that arrives from now on is in the rings. `why` is the reason
+/// for this back end.
 pub fn open(port: &Port, options: OpenOptions, method: SendMethod, why: String) -> Result<OpenPort, Error> {
     let claim = packet::claim(port, options.confirmed)?;
     let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
-    // A card gives frames for other addresses only then, and to programs, too.
+    // Without promiscuous mode a card drops frames for other addresses before the program sees them.
     let promiscuous =
         port.promiscuous.then(|| PromiscuousMode::make(&claim.netns, claim.link.index, &claim.location));
     let mut rx_meter = claim.meter()?;
     let pass = if options.has_devices { PassedFrames::Neighbours } else { PassedFrames::Nothing };
     let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass };
     let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
-    // At once, as with the rings of `packet`: a frame in the ring and not in the interface's count unbalances the
+    // Immediately, as with the rings of `packet`: a frame in the ring and not in the interface's count unbalances the
     // ledger.
     rx_meter.restart()?;
     let mut info = claim.describe(port)?;
@@ -68,7 +68,7 @@ pub fn open(port: &Port, options: OpenOptions, method: SendMethod, why: String) 
     info.tx_stamp = StampKind::Software;
     info.rx_stamp = stamp_of(features);
     let exchange = SocketHandover::default();
-    // Live frames at first. Whether the far end takes them is known only when all ports are open; `XdpHold::settle`
+    // Live frames at first: whether the far end accepts them is known only when all ports are open; `XdpHold::settle`
     // then puts a socket into the exchange if it must.
     let tx = SwitchTx::new(LiveSender::new(&claim, claim.meter()?)?, exchange.clone());
     let mut hold = XdpHold {
@@ -92,18 +92,18 @@ pub fn open(port: &Port, options: OpenOptions, method: SendMethod, why: String) 
     })
 }
 
-/// Why the frames of flow `number` cannot be live frames, if they cannot.
+/// Returns why the frames of flow `number` cannot be live frames, if they cannot.
 pub fn not_live(number: u16, frames: &FrameOrigin) -> Option<String> {
     let reason = tables::refusal(number, frames.template())?;
     Some(format!("flows[{number}]: {reason}"))
 }
 
-/// Who stamps arrivals: the program, wherever it runs.
+/// Returns the kind of arrival stamps: the program makes them, wherever it runs.
 fn stamp_of(features: XdpFeatures) -> StampKind {
     if features.native { StampKind::Driver } else { StampKind::Software }
 }
 
-/// How long the programs take per frame, in ns: (sending, receiving). For measuring, outside any interface.
+/// Measures how long the programs take per frame, in ns: (sending, receiving). Outside any interface.
 pub fn time_per_frame(streams: &[Arc<StreamSpec>]) -> Result<(u32, u32), Error> {
     let compiled = tables::compile(streams)?;
     let options = LiveOptions { key: 1, late_after_ns: 0, batch: 64, pace: tx::PACE };

@@ -1,21 +1,21 @@
-//! Frames that left sooner after the frames before them than the plan says.
+//! Frames that left sooner after the frames before them than planned.
 //!
-//! A sender that was held up and then catches up sends more in a time than the plan has in any time as long. A device that
-//! carries the plan may drop as many frames as are too many, and is not to blame for them. They are found as a device would find
-//! them that carries the plan and not a frame more: a policer with the plan's rate and a bucket of [`TOLERANCE`] (GCRA, ITU-T
-//! I.371). A device with more room drops fewer. `bpf/send.bpf.c` counts live frames in the same way.
+//! A sender that was held up and catches up sends more frames in some interval than the plan has in any interval of
+//! that length. A device that carries the plan may drop the surplus and is not to blame. The surplus is what a policer
+//! with the plan's rate and a bucket of [`TOLERANCE`] would drop (GCRA, ITU-T I.371). A device with more room drops
+//! fewer frames. `bpf/send.bpf.c` counts live frames in the same way.
 
 use packetrig_stats::result::SentAhead;
 use packetrig_units::{MonoTime, Nanos};
 
-/// A frame may be nearer to those before it than planned by this: less cannot be asked of a sender, nor of a device.
+/// A frame may be this much nearer to those before it than planned: no sender and no device is more exact.
 pub(crate) const TOLERANCE: Nanos = Nanos::from_micros(500);
 /// Frames ahead that are further apart than this belong to different bursts.
 const APART: Nanos = Nanos::from_millis(10);
-/// Bursts that are kept apart; if there are more, neighbours are joined.
+/// Bursts that are kept separately; if there are more, neighbours are joined.
 const MOST: usize = 512;
 
-/// The bursts of a sender.
+/// Bursts of a sender.
 #[derive(Clone, Debug)]
 pub(crate) struct AheadLog {
     bursts: Vec<SentAhead>,
@@ -23,7 +23,7 @@ pub(crate) struct AheadLog {
 
 impl Default for AheadLog {
     fn default() -> Self {
-        // A sender allocates nothing while it sends.
+        // Reserved here, because a sender allocates nothing while it sends.
         Self { bursts: Vec::with_capacity(MOST) }
     }
 }
@@ -60,21 +60,21 @@ impl AheadLog {
     }
 }
 
-/// Tells which frames leave ahead.
+/// Detects frames that leave ahead.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AheadMeter {
-    /// How late a frame has to be to keep its distance from those before it.
+    /// Minimum lateness of a frame that keeps its distance from those before it.
     bar: Nanos,
-    /// When the last frame was due, if it left ahead.
+    /// Due time of the last frame, if it left ahead.
     ahead: Option<MonoTime>,
     log: AheadLog,
 }
 
 impl AheadMeter {
-    /// Takes note of a frame that was due at `due` and leaves now.
+    /// Checks a frame that was due at `due` and leaves now.
     pub(crate) fn add(&mut self, due: MonoTime, now: MonoTime) {
         if let Some(before) = self.ahead.take() {
-            // The policer dropped the last one: its place is free for this one.
+            // The policer dropped the last frame, so its place is free for this one.
             self.bar = self.bar.saturating_sub(due.since(before));
         }
         let late = now.since(due);

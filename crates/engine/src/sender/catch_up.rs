@@ -1,69 +1,68 @@
-//! How a sender that was held up returns to its schedule.
+//! Returns a sender that was held up to its schedule.
 //!
-//! A sender that is behind by more than [`SLACK`] sends at the asked rate and a quarter more until it is on time again: in every
-//! millisecond, and not on average, so that a device with that much room carries it.
+//! A sender that is behind by more than [`SLACK`] sends at the planned rate and a quarter more until it is on time
+//! again: in every millisecond, not on average, so that a device with that reserve carries it.
 //!
-//! A sender that has not been on time for [`PATIENCE`] has too little of its processor to return like that. Then it makes good
-//! hold-ups of up to [`HOLD_UP`] at once, rather than to be later and later.
+//! A sender that has not been on time for [`PATIENCE`] gets too little of its processor to recover like that. Then it
+//! makes good hold-ups of up to [`HOLD_UP`] at once, because otherwise its delay would keep growing.
 //!
-//! The rule is kept by a *lag*: the sender behaves as if it were `lag` earlier, and the lag shrinks by a quarter of the time
-//! that passes. `bpf/send.bpf.c` keeps the same rule for live frames.
+//! The rule uses a *lag*: the sender acts as if it were `lag` earlier, and the lag shrinks by a quarter of the time
+//! that passes. `bpf/send.bpf.c` implements the same rule for live frames.
 
 use super::stalls::StallLog;
 use crate::clock::WAKE_LEAD;
 use packetrig_stats::port_event::PortEvent;
 use packetrig_units::{MonoTime, Nanos};
 
-/// A sender that is this late is on time: a thread that spins until a frame is due is as late as that.
+/// Lateness up to which a sender counts as on time: a thread that spins until a frame is due is that late.
 pub(crate) const SLACK: Nanos = Nanos::from_micros(10);
-/// While it catches up, this part of the time that passes is made good.
+/// Inverse of the part of the passing time that a catching-up sender makes good.
 pub(crate) const PART: u64 = 4;
 
-/// The longest wait that a sender that catches up does not sleep through.
+/// A sender that catches up sleeps only through waits longer than this.
 const SPIN: Nanos = Nanos::from_millis(1);
-/// Stalls of up to a quarter of this are made good within it.
+/// Time after which a late sender makes hold-ups good at once. A stall of up to a quarter of it is recovered within it.
 pub(crate) const PATIENCE: Nanos = Nanos::from_secs(1);
-/// What a sender that is always late makes good at once.
+/// Delay that a sender that is always late makes good at once.
 pub(crate) const HOLD_UP: Nanos = Nanos::from_millis(10);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CatchUp {
-    /// How far behind the sender was at `since`.
+    /// Delay of the sender at `since`.
     lag: Nanos,
     since: MonoTime,
-    /// Since when it has not been on time.
+    /// Time since when it has not been on time.
     late_since: Option<MonoTime>,
     stalls: StallLog,
 }
 
 impl CatchUp {
-    /// How far behind its schedule the sender has to stay.
+    /// Returns how far behind its schedule the sender must stay.
     pub(crate) fn lag(&self, now: MonoTime) -> Nanos {
-        // The lag shrinks by a quarter of the time that passes, so the sender's clock runs at 5/4: that is the rate while it
-        // catches up.
+        // The lag shrinks by a quarter of the time that passes, so the sender's clock runs at 5/4 while it catches up.
         let made_good = Nanos::new(now.since(self.since).as_u64() / PART);
         self.lag.saturating_sub(made_good)
     }
 
-    /// Frames due up to this instant may leave.
+    /// Returns the instant up to which due frames may leave.
     pub(crate) fn schedule_time(&self, now: MonoTime) -> MonoTime {
         now - self.lag(now)
     }
 
-    /// When a frame that is due at `due` may leave, at the latest.
+    /// Returns when a frame that is due at `due` may leave, at the latest.
     pub(crate) fn release_time(&self, due: MonoTime, now: MonoTime) -> MonoTime {
         due + self.lag(now)
     }
 
-    /// Until when to wait for the frame that may leave at `release`. A sender that catches up looks again so soon that its thread
-    /// does not sleep: each time that it was woken late would make it later.
+    /// Returns until when to wait for the frame that may leave at `release`. A sender that catches up spins instead of
+    /// sleeping: each late wake-up would make it later.
     pub(crate) fn wait_until(&self, release: MonoTime, now: MonoTime) -> MonoTime {
         let spins = self.lag(now) > Nanos::ZERO && release.since(now) < SPIN;
         if spins { release.min(now + WAKE_LEAD) } else { release }
     }
 
-    /// Takes note that the earliest frame that has not left was due at `due`. Before each frame: a thread can be held up between
-    /// any two of them.
+    /// Updates the lag from the earliest frame that has not left. Called before each frame: a thread can be held up
+    /// between any two of them.
     pub(crate) fn look(&mut self, due: MonoTime, now: MonoTime) {
         let behind = now.since(due);
         if self.lag == Nanos::ZERO && behind <= SLACK {
@@ -83,7 +82,7 @@ impl CatchUp {
         self.stalls.note(if is_on_time { Nanos::ZERO } else { behind }, now);
     }
 
-    /// When it was behind.
+    /// Returns the periods in which it was behind.
     pub(crate) fn stalls(&self) -> Vec<PortEvent> {
         self.stalls.events()
     }

@@ -1,4 +1,4 @@
-//! One stream at its sender: its frames, its counts, and when it ends.
+//! One stream at its sender: its frames, its counts, and its end.
 
 use super::{GRACE, LATE_AFTER};
 use crate::Error;
@@ -13,22 +13,22 @@ use packetrig_units::{FrameSize, MonoTime, Nanos};
 use packetrig_wire::tag::{TagKey, TagStamp};
 use std::sync::Arc;
 
-/// Significant digits of the send-time histograms: the error of an error.
+/// Significant digits of the send-time histograms; enough for the error of an error.
 const DIGITS: u8 = 2;
 
 pub(super) struct StreamLane {
     pub(super) spec: Arc<StreamSpec>,
     pub(super) frames: StreamFrames,
-    /// The number after the last frame's; `u64::MAX` if endless.
+    /// Number after the last frame; `u64::MAX` if endless.
     pub(super) end: u64,
-    /// Nothing is sent at or after this time since the start: a time limit plus [`GRACE`].
+    /// Time since the start at which sending ends: a time limit plus [`GRACE`].
     cutoff: Option<Nanos>,
     pub(super) counts: StreamTxCounts,
-    /// Frames and bytes before the last start.
+    /// Frames and bytes sent before the last start.
     before_start: (u64, u64),
-    /// Frames that were due and not sent, of what is over.
+    /// Frames of ended segments that were due and not sent.
     pub(super) unsent: u64,
-    /// Whether what was due of the frames at hand is still to be settled.
+    /// Whether the current frames are not settled yet.
     pub(super) is_open: bool,
     pub(super) send_error: Latency,
     pub(super) stamp_bound: Latency,
@@ -54,7 +54,7 @@ impl StreamLane {
         })
     }
 
-    /// Goes on with this take, after being held.
+    /// Continues with this segment after being held.
     pub(super) fn begin(&mut self, take: Take) {
         if take.is_fresh() {
             self.before_start = (self.counts.frames, self.counts.bytes);
@@ -67,7 +67,7 @@ impl StreamLane {
         self.counts.is_sending = true;
     }
 
-    /// When the next frame is due, or when to look again for it; what has no schedule is due now.
+    /// Returns when the next frame is due, or when to look for it again; frames without a schedule are due now.
     pub(super) fn due(&mut self, start: MonoTime, now: MonoTime) -> MonoTime {
         match &mut self.frames {
             StreamFrames::Played(playing) => playing.due(&self.spec.timeline, self.counts.frames, start, now),
@@ -90,6 +90,7 @@ impl StreamLane {
             StreamFrames::Played(playing) => playing.take(&mut self.counts, stamp, due.since(start), slot)?,
         };
         let bytes = u64::from(FrameSize::from_kernel_len(len).bytes());
+        // Frames without due times cannot be late.
         if self.frames.are_paced() {
             let behind = now.since(due);
             self.send_error.record(behind);
@@ -104,14 +105,15 @@ impl StreamLane {
         Some(len)
     }
 
-    /// Whether nothing more is to be sent at `now`.
+    /// Returns whether nothing more is to be sent at `now`.
     pub(super) fn is_over(&mut self, start: MonoTime, now: MonoTime) -> bool {
         self.counts.frames >= self.end
             || self.cutoff.is_some_and(|cutoff| now >= start + cutoff)
             || self.frames.have_ended()
     }
 
-    /// Counts what was due by the time it was stopped, or at all if it was not, and was not sent. Nothing is sent after it.
+    /// Counts the unsent frames: those due by the stop, or all if the stream was not stopped. Nothing is sent
+    /// afterwards.
     pub(super) fn settle(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) {
         self.counts.is_sending = false;
         if !std::mem::take(&mut self.is_open) {

@@ -1,12 +1,12 @@
-//! The most frames that left within 1, 10 and 100 ms.
+//! Measures the most frames that left within 1, 10 and 100 ms.
 
 use packetrig_stats::result::SendingPeaks;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64, remainder};
 
-/// Parts of a window: a peak is found to within one of them.
+/// Parts of a window: a peak is exact to one part.
 const PARTS: usize = 10;
 
-/// The most frames within one length of time, counted in a tenth of it.
+/// The most frames within one length of time, counted in tenths of it.
 #[derive(Clone, Debug)]
 struct PeakWindow {
     part: Nanos,
@@ -26,8 +26,8 @@ impl PeakWindow {
 
     fn add(&mut self, at: MonoTime, frames: u64) {
         let number = at.as_nanos() / self.part.as_u64();
-        // Parts between the latest one and this one saw no frame. At most all ten have to be cleared, however long it
-        // was.
+        // No frame left in the parts between the latest one and this one. At most all ten have to be cleared, however
+        // long that was.
         let passed = number.saturating_sub(self.latest).min(PARTS as u64);
         for old in number.saturating_sub(passed) + 1..=number {
             self.sum -= std::mem::take(&mut self.parts[remainder(old, PARTS)]);
@@ -41,7 +41,7 @@ impl PeakWindow {
 
 #[derive(Clone, Debug)]
 pub(crate) struct ErrorPeaks {
-    /// For 1, 10 and 100 ms.
+    /// Windows of 1, 10 and 100 ms.
     windows: [PeakWindow; 3],
 }
 
@@ -59,10 +59,10 @@ impl ErrorPeaks {
         }
     }
 
-    /// Counts frames that were made at unknown times between two instants, as if evenly.
+    /// Counts frames that left at unknown times between two instants, as if evenly.
     pub(crate) fn add_evenly(&mut self, from: MonoTime, to: MonoTime, frames: u64) {
         let span = to.since(from).as_u64();
-        // A step for each part of the shortest window; no more than a thousand, so that a long pause costs little.
+        // One step for each part of the shortest window, but at most a thousand, so that a long pause costs little.
         let steps = (span / 100_000).clamp(1, 1000);
         let mut counted = 0;
         for step in 1..=steps {
@@ -73,7 +73,7 @@ impl ErrorPeaks {
         }
     }
 
-    /// What was found; nothing if nothing was sent.
+    /// Returns the peaks; `None` if nothing was sent.
     pub(crate) fn found(&self) -> Option<SendingPeaks> {
         let [in_1ms, in_10ms, in_100ms] = self.windows.each_ref().map(|window| window.most);
         (in_1ms > 0).then_some(SendingPeaks { in_1ms, in_10ms, in_100ms })

@@ -1,29 +1,29 @@
-//! When a sender was behind its schedule.
+//! Records when a sender was behind its schedule.
 
 use packetrig_stats::port_event::{PortEvent, PortEventKind};
 use packetrig_units::{MonoTime, Nanos};
 
-/// A sender that is less late than this has not stalled.
+/// Lateness above which a sender counts as stalled.
 const TOLD: Nanos = Nanos::from_millis(10);
-/// Stalls that are kept apart; later ones extend the last.
+/// Stalls that are kept separately; later ones extend the last.
 const MOST: usize = 64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct StallLog {
     events: Vec<PortEvent>,
-    /// The sender is not on time again after the last one.
+    /// Whether the sender has not been on time since the last stall.
     is_open: bool,
 }
 
 impl Default for StallLog {
     fn default() -> Self {
-        // A sender allocates nothing while it sends.
+        // Reserved here, because a sender allocates nothing while it sends.
         Self { events: Vec::with_capacity(MOST), is_open: false }
     }
 }
 
 impl StallLog {
-    /// Takes note of how far behind the sender is now; zero if it is on time.
+    /// Records how far behind the sender is now; zero if it is on time.
     pub(crate) fn note(&mut self, behind: Nanos, now: MonoTime) {
         if self.is_open {
             self.extend(behind, now);

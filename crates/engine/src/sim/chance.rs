@@ -1,9 +1,9 @@
-//! When something happens to a frame: at known positions, or by chance from a seed.
+//! Faults of frames: at known positions, or by chance from a seed.
 
 use packetrig_wire::pattern::mix;
 use std::collections::BTreeSet;
 
-/// When a fault happens. Positions count the frames that meet the fault's place, from 0.
+/// Condition of a fault. Positions count the frames that reach the faulty place, from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultChance {
     at: BTreeSet<u64>,
@@ -13,24 +13,24 @@ pub struct FaultChance {
 impl FaultChance {
     pub const NEVER: Self = Self { at: BTreeSet::new(), per_million: 0 };
 
-    /// At these positions and no others.
+    /// Faults at these positions and no others.
     pub fn at(positions: impl IntoIterator<Item = u64>) -> Self {
         Self { at: positions.into_iter().collect(), per_million: 0 }
     }
 
-    /// To each frame with this probability.
+    /// Faults with this probability for each frame.
     pub const fn per_million(per_million: u32) -> Self {
         Self { at: BTreeSet::new(), per_million }
     }
 
-    /// Whether it happens at `position`.
+    /// Returns whether the fault happens at `position`.
     pub(crate) fn strikes(&self, position: u64, dice: &mut SeededDice) -> bool {
         self.at.contains(&position)
             || (self.per_million > 0 && dice.below(1_000_000) < self.per_million.into())
     }
 }
 
-/// Random numbers that are the same for the same seed.
+/// Random numbers that depend only on the seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SeededDice {
     seed: u64,
@@ -42,7 +42,7 @@ impl SeededDice {
         Self { seed, rolls: 0 }
     }
 
-    /// A number below `limit`, which is not zero.
+    /// Returns a number below `limit`, which must not be zero.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.rolls += 1;
         mix(self.seed, self.rolls) % limit

@@ -1,21 +1,21 @@
-//! Virtual time: it passes only when the simulation sets it forward.
+//! Virtual time: it passes only when the simulation advances it.
 
 use crate::port::WorkerClock;
 use packetrig_units::MonoTime;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Virtual time, shared by all its clones.
+/// A clock with virtual time; all clones share it.
 #[derive(Clone, Debug)]
 pub struct VirtualClock(Arc<AtomicU64>);
 
 impl VirtualClock {
-    /// A clock that shows `at`.
+    /// Creates a clock that shows `at`.
     pub fn new(at: MonoTime) -> Self {
         Self(Arc::new(AtomicU64::new(at.as_nanos())))
     }
 
-    /// Sets it forward; it never goes back.
+    /// Advances it; it never goes back.
     pub fn advance_to(&self, at: MonoTime) {
         self.0.fetch_max(at.as_nanos(), Ordering::AcqRel);
     }
@@ -26,6 +26,6 @@ impl WorkerClock for VirtualClock {
         MonoTime::from_nanos(self.0.load(Ordering::Acquire))
     }
 
-    /// Returns at once: the driver of the simulation moves time.
+    /// Returns at once: the simulation advances the time.
     fn wait(&self, _until: MonoTime) {}
 }

@@ -1,42 +1,42 @@
-//! What a simulated link does to frames. Pure: time is an argument.
+//! Behaviour of a simulated link. Pure: time is an argument.
 
 use super::chance::{FaultChance, SeededDice};
 use packetrig_units::{BitRate, FrameSize, MonoTime, Nanos};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A frame that is held back leaves after this long, even if no other frames have passed it.
+/// Upper bound of the time that a held frame is kept, even if no other frames pass it.
 pub const HOLD_AT_MOST: Nanos = Nanos::from_millis(100);
-/// Room made ahead, so that carrying a frame does not allocate.
+/// Buffers reserved in advance, so that carrying a frame does not allocate.
 const ROOM: usize = 1024;
 
-/// A link in one direction. Faults meet a frame in the order of the fields: a lost frame is not also duplicated.
+/// A link in one direction. Faults apply in the order of the fields: a lost frame is not also duplicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkSpec {
-    /// Speed of the line, preamble and gap counted; `None` is infinitely fast.
+    /// Speed of the line, including preamble and gap; `None` is infinitely fast.
     pub rate: Option<BitRate>,
-    /// How much may wait for the line, as time on it.
+    /// Length of the queue in front of the line, as transmission time.
     pub queue: Nanos,
     pub delay: Nanos,
-    /// Up to this much more delay, evenly distributed. It never reorders.
+    /// Upper bound of additional delay, evenly distributed. It never reorders.
     pub jitter: Nanos,
     pub loss: FaultChance,
-    /// Frames damaged: one bit of byte `corrupt_byte` is flipped.
+    /// Frames with a flipped bit in byte `corrupt_byte`.
     pub corrupt: FaultChance,
-    /// Which byte is damaged, counted from the start, modulo the frame's length.
+    /// Byte that is damaged, counted from the start, modulo the frame's length.
     pub corrupt_byte: usize,
-    /// Frames held back until `hold_for` others have passed, at most [`HOLD_AT_MOST`].
+    /// Frames that are held until `hold_for` others have passed, at most [`HOLD_AT_MOST`].
     pub hold: FaultChance,
     /// See `hold`.
     pub hold_for: u32,
-    /// Frames that arrive twice, unless held back.
+    /// Frames that arrive twice, unless held.
     pub duplicate: FaultChance,
-    /// Where chance comes from.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Default for LinkSpec {
-    /// A perfect link of no length.
+    /// A perfect link without length.
     fn default() -> Self {
         Self {
             rate: None,
@@ -54,7 +54,7 @@ impl Default for LinkSpec {
     }
 }
 
-/// What a link did so far. Lists hold positions: the first frame that enters is 0.
+/// History of a link. Lists hold positions: the first frame that enters is 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkTruth {
     pub entered: u64,
@@ -67,7 +67,7 @@ pub struct LinkTruth {
     pub duplicated: Vec<u64>,
 }
 
-/// Its arrival and a number that keeps equal arrivals in order; its buffer.
+/// Arrival time, a number that keeps equal arrivals in order, and the buffer.
 type FrameFlight = (MonoTime, u64, usize);
 
 #[derive(Debug)]
@@ -81,7 +81,7 @@ struct HeldFrame {
 pub(super) struct SimulatedLink {
     spec: LinkSpec,
     dice: SeededDice,
-    /// When the line has sent all that entered.
+    /// Time at which the line has sent all frames that entered.
     line_free: MonoTime,
     last_arrival: MonoTime,
     flights: BinaryHeap<Reverse<FrameFlight>>,
@@ -112,7 +112,7 @@ impl SimulatedLink {
         &self.truth
     }
 
-    /// Whether a frame may enter now, that is, whether the queue has room.
+    /// Returns whether a frame may enter now, that is, whether the queue has room.
     pub(super) fn has_room(&self, now: MonoTime) -> bool {
         self.line_free <= now + self.spec.queue
     }
@@ -127,9 +127,9 @@ impl SimulatedLink {
             self.truth.lost.push(position);
             return;
         }
-        // Drawn even without jitter: switching it on must not move the other faults of the same seed.
+        // Drawn even without jitter: enabling jitter must not move the other faults of the same seed.
         let jitter = Nanos::new(self.dice.below(self.spec.jitter.as_u64().saturating_add(1)));
-        // Frames on one line do not overtake each other; only `hold` reorders, so that a test knows which ones.
+        // Frames on one line do not overtake each other; only `hold` reorders, so that a test can predict it.
         let arrival = self.last_arrival.max(self.line_free + self.spec.delay + jitter);
         self.last_arrival = arrival;
         let buffer = self.copy(bytes);
@@ -140,7 +140,7 @@ impl SimulatedLink {
         }
         if self.spec.hold.strikes(position, &mut self.dice) {
             self.truth.held.push(position);
-            // At the end of a run no frame may follow, and a test must not wait for one for ever.
+            // At the end of a run no frame may follow, and a test must not wait for one forever.
             let deadline = arrival + HOLD_AT_MOST;
             self.held.push(HeldFrame { buffer, remaining: self.spec.hold_for, deadline });
             return;
@@ -154,7 +154,7 @@ impl SimulatedLink {
         self.pass_held(arrival);
     }
 
-    /// Another frame has passed those held back.
+    /// Counts a frame that passes the held ones, and releases those that are due.
     fn pass_held(&mut self, arrival: MonoTime) {
         for held in &mut self.held {
             held.remaining = held.remaining.saturating_sub(1);
@@ -170,7 +170,7 @@ impl SimulatedLink {
         self.launched += 1;
     }
 
-    /// Gives the next frame that has arrived by `now` to `sink`, with the time of its arrival.
+    /// Gives the next frame that has arrived by `now` to `sink`, with its arrival time.
     pub(super) fn deliver(&mut self, now: MonoTime, sink: impl FnOnce(&[u8], MonoTime)) -> bool {
         while let Some(first) = self.held.iter().position(|held| held.deadline <= now) {
             let held = self.held.remove(first);
@@ -186,7 +186,7 @@ impl SimulatedLink {
         true
     }
 
-    /// The next instant at which something happens by itself; past `now` if it waits for the receiver.
+    /// Returns the next instant at which something happens by itself; not after `now` if it waits for the receiver.
     pub(super) fn next_event(&self, now: MonoTime) -> Option<MonoTime> {
         let arrival = self.flights.peek().map(|Reverse((arrival, ..))| *arrival);
         let deadlines = self.held.iter().map(|held| held.deadline);

@@ -13,7 +13,7 @@ use packetrig_units::FrameSize;
 /// Largest frame of a simulated port, FCS included.
 const MAX_FRAME: u32 = 9_238;
 
-/// Links between ports, by the ports' names in the plan.
+/// Links between ports, by the names of the ports in the plan.
 #[derive(Debug, Default)]
 pub struct SimPorts {
     wires: Vec<SimulatedWire>,
@@ -28,7 +28,7 @@ struct SimulatedWire {
 }
 
 impl SimPorts {
-    /// Joins port `from` to port `to`, in this direction.
+    /// Connects port `from` to port `to`, in this direction.
     #[must_use]
     pub fn wire(mut self, from: &str, to: &str, spec: LinkSpec) -> Self {
         let link = SimLink::new(spec.clone());
@@ -36,7 +36,7 @@ impl SimPorts {
         self
     }
 
-    /// What the links did so far, in the order they were made.
+    /// Returns the histories of the links, in the order in which they were added.
     pub fn truths(&self) -> Vec<LinkTruth> {
         self.wires.iter().map(|wire| wire.link.truth()).collect()
     }

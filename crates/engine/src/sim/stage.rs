@@ -6,14 +6,14 @@ use crate::port::WorkerClock;
 use crate::stream::{NextStep, StreamControl, StreamRx, StreamTx};
 use packetrig_units::{MonoTime, Nanos};
 
-/// How long a sender that waits for its ring takes to look again.
+/// Time after which a sender that waits for its ring is polled again.
 const LOOK_AGAIN: Nanos = Nanos::from_micros(1);
 
-/// Everything that takes part.
+/// All parts of a simulation.
 pub struct SimulationStage<'a> {
-    /// The clock all of them were given.
+    /// Clock that all parts share.
     pub clock: VirtualClock,
-    /// Links between them; each ends at one of the receivers.
+    /// Links between the parts; each ends at one of the receivers.
     pub links: Vec<SimLink>,
     pub senders: Vec<&'a mut dyn StreamTx>,
     pub receivers: Vec<&'a mut dyn StreamRx>,
@@ -28,7 +28,7 @@ impl std::fmt::Debug for SimulationStage<'_> {
     }
 }
 
-/// What one round of steps came to.
+/// Result of one round of steps.
 struct StageRound {
     busy: bool,
     senders_done: bool,
@@ -36,19 +36,19 @@ struct StageRound {
 }
 
 impl SimulationStage<'_> {
-    /// Gives an order to all, receivers first.
+    /// Gives an order to all parts, receivers first.
     pub fn control(&mut self, control: StreamControl) {
         self.receivers.iter_mut().for_each(|receiver| receiver.control(control));
         self.senders.iter_mut().for_each(|sender| sender.control(control));
     }
 
-    /// Runs until `until`, or until the senders are done and nothing is on its way. Returns whether that is so.
+    /// Runs until `until`, or until the senders are done and no frame is in flight. Returns whether that is the case.
     pub fn run_until(&mut self, until: MonoTime) -> Result<bool, Error> {
         loop {
             let now = self.clock.now();
             let before = self.moved();
             let round = self.round(now)?;
-            // Time stands still while frames move: what one step sends, another can receive at the same instant.
+            // Time stands still while frames move: a frame that one step sends can be received at the same instant.
             if self.moved() != before {
                 continue;
             }
@@ -59,14 +59,13 @@ impl SimulationStage<'_> {
                     self.clock.advance_to(until);
                     return Ok(false);
                 }
-                // At least a nanosecond: an event that is past and not taken yet must not keep the loop at one
-                // instant for ever.
+                // At least a nanosecond: a past event that nobody takes must not keep the loop at one instant forever.
                 Some(next) => self.clock.advance_to(next.max(now + Nanos::new(1))),
             }
         }
     }
 
-    /// Frames moved so far, in and out.
+    /// Returns the number of frames moved so far, in and out.
     fn moved(&self) -> u64 {
         self.links
             .iter()
@@ -87,10 +86,10 @@ impl SimulationStage<'_> {
             }
         }
         for receiver in &mut self.receivers {
-            // When to look again is the links' business.
+            // The links determine when to look again.
             round.busy |= receiver.step(now)? == NextStep::Busy;
         }
-        // What could be taken now and was not: look again soon.
+        // A frame that could be taken now and was not: look again soon.
         let events = self.links.iter().filter_map(|link| link.lock().next_event(now));
         let events = events.map(|at| if at > now { at } else { now + LOOK_AGAIN });
         round.next = events.chain(round.next).min();

@@ -1,4 +1,4 @@
-//! The work of a port's two workers: sending and receiving, with the counters of the port as they were read last.
+//! Work of a port's two workers: sending and receiving, with the counters of the port as they were read last.
 
 use super::WorkerTask;
 use crate::Error;
@@ -10,17 +10,17 @@ use packetrig_stats::counts::{DelaySummary, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_units::{MonoTime, Nanos};
 
-/// A steered run asks both halves while it is armed, so this cannot happen later.
+/// A steered run checks both halves when it arms them, so this cannot happen later.
 const NOT_STEERED: Error = Error::Bug("half of a port was steered that does not support it");
 
 pub(crate) struct SendingHalf {
     half: Box<dyn StreamTx>,
-    /// As they were read last.
+    /// Counters of the port as they were read last.
     counters: TxCounters,
     has_given_up: bool,
 }
 
-/// What a sending half publishes.
+/// Counts that a sending half publishes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TxLatest {
     pub(crate) streams: Vec<StreamTxCounts>,
@@ -40,7 +40,7 @@ impl SendingHalf {
         counts
     }
 
-    /// The half, and the counters of its port as they were read last.
+    /// Returns the half, and the counters of its port as they were read last.
     pub(crate) fn into_parts(self) -> (Box<dyn StreamTx>, TxCounters) {
         (self.half, self.counters)
     }
@@ -88,11 +88,11 @@ impl WorkerTask for SendingHalf {
 
 pub(crate) struct ReceivingHalf {
     half: Box<dyn StreamRx>,
-    /// As they were read last.
+    /// Counters of the port as they were read last.
     counters: RxCounters,
 }
 
-/// What a receiving half publishes.
+/// Counts that a receiving half publishes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RxLatest {
     pub(crate) streams: Vec<StreamRxCounts>,
@@ -105,7 +105,7 @@ impl ReceivingHalf {
         Self { half, counters: RxCounters::default() }
     }
 
-    /// The half, and the counters of its port as they were read last.
+    /// Returns the half, and the counters of its port as they were read last.
     pub(crate) fn into_parts(self) -> (Box<dyn StreamRx>, RxCounters) {
         (self.half, self.counters)
     }

@@ -1,9 +1,9 @@
-//! Listens at an interface for headers: the program in the driver reads the common headers, stamps them, and hands up a
-//! record of what identifies the flow. Of frames that it cannot read it hands up the beginning.
+//! Listens at an interface for headers: the program in the driver parses the common headers, stamps them, and delivers
+//! a record that identifies the flow. Of frames that it cannot parse it delivers the beginning.
 //!
-//! `flow::parse::unified` knows the record's layout. The filter runs first, as for [`XdpTap`](super::XdpTap).
+//! `flow::parse::unified` interprets the record. The filter runs first, as for [`XdpTap`](super::XdpTap).
 //!
-//! Invariant: every frame that the filter accepts is given as one of the two, or counted as dropped.
+//! Invariant: every frame that the filter accepts is given as record or beginning, or counted as dropped.
 
 use super::stamp_of;
 use super::tap::{XdpTapOptions, translated};
@@ -19,20 +19,20 @@ use packetrig_sys::xdp::meter::{BEGINNING, XdpMeter};
 use packetrig_sys::xdp::rx::{PassedFrames, XdpRxOptions};
 use packetrig_units::MonoTime;
 
-/// What came up of a frame.
+/// A record or the beginning of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHeader<'a> {
     /// The program's record, or the first bytes of the frame, without FCS.
     pub bytes: &'a [u8],
-    /// Whether it is a record.
+    /// Whether `bytes` is a record.
     pub is_record: bool,
-    /// Bytes the frame had when it came.
+    /// Length of the frame on arrival.
     pub full_len: usize,
-    /// When, as the program stamped it.
+    /// Time of arrival, as the program stamped it.
     pub at: MonoTime,
 }
 
-/// An interface whose headers are listened to.
+/// An interface whose headers are read.
 #[derive(Debug)]
 pub struct HeaderListener {
     rings: XdpMeter,
@@ -46,7 +46,8 @@ pub struct HeaderListener {
 }
 
 impl HeaderListener {
-    /// Listens from now on. Of frames that are not read in the driver, `snap_len` bytes come up, 192 if it is not given.
+    /// Starts to listen. Frames that the driver's program does not parse are delivered up to `snap_len` bytes, by
+    /// default 192.
     pub fn open(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
@@ -76,8 +77,8 @@ impl HeaderListener {
         })
     }
 
-    /// Gives what is at hand to `sink`, at most `most`; returns how many. Does not wait: the rings hold tens of milliseconds
-    /// of the fastest traffic.
+    /// Gives available headers to `sink`, at most `most`; returns their number. Does not wait: the rings hold tens of
+    /// milliseconds of the fastest traffic.
     pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(FrameHeader<'_>)) -> usize {
         let given = self.rings.receive(most, &mut |frame| {
             sink(FrameHeader {
@@ -91,18 +92,18 @@ impl HeaderListener {
         given
     }
 
-    /// Lets nothing in any more: frames go on to the kernel's stack uncounted. What is in the rings is given soon.
+    /// Stops receiving: frames go to the kernel's stack uncounted. Headers in the rings are still given.
     pub fn shut(&mut self) -> Result<(), Error> {
         Ok(self.rings.shut()?)
     }
 
-    /// Frames that found their ring full, so far.
+    /// Returns the frames that found their ring full so far.
     pub fn ring_dropped(&self) -> u64 {
         self.rings.dropped()
     }
 
-    /// What the interface and the rings count. What a filter kept back is in the interface's count and in none of ours, so
-    /// that is absent then.
+    /// Returns the counts of interface and rings. Frames that a filter rejected are in the interface's count and in
+    /// none of the rings', so the interface's count is absent then.
     pub fn counters(&mut self) -> RxCounters {
         let interface = self.meter.read();
         RxCounters {
@@ -115,7 +116,7 @@ impl HeaderListener {
         }
     }
 
-    /// How the wall clock was ahead of the monotonic one when listening began.
+    /// Returns the offset of the wall clock from the monotonic one when listening began.
     pub const fn offset(&self) -> RealtimeOffset {
         self.offset
     }
@@ -124,12 +125,12 @@ impl HeaderListener {
         self.stamp
     }
 
-    /// The interface's index in the kernel.
+    /// Returns the interface's index in the kernel.
     pub const fn interface(&self) -> u32 {
         self.interface
     }
 
-    /// Whether the interface was up when listening began.
+    /// Returns whether the interface was up when listening began.
     pub const fn is_up(&self) -> bool {
         self.is_up
     }

@@ -1,7 +1,7 @@
-//! Cuts the schedules of all streams of a port into runs: frames of one stream and one size, evenly spaced, with no other
+//! Cuts the schedules of a port's streams into runs: frames of one stream and one size, evenly spaced, without another
 //! stream's frame due between them.
 //!
-//! Pure. Each run starts from the exact due time of its first frame, so nothing drifts however many there are.
+//! Pure. Each run starts at the exact due time of its first frame, so nothing drifts however many there are.
 
 use crate::stream::StreamSpec;
 use packetrig_plan::timeline::SendPattern;
@@ -12,31 +12,31 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// Frames in a run at most: few enough that `index * step` fits 64 bits.
+/// Frames per run at most: few enough that `index * step` fits 64 bits.
 const MOST: u64 = 1 << 14;
 
-/// Frames of a lane.
+/// A run of frames of one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlannedRun {
     pub(super) lane: usize,
     pub(super) size: FrameSize,
-    /// Number of the first.
+    /// Number of the first frame.
     pub(super) number: u64,
     pub(super) count: u64,
-    /// When the first is due.
+    /// Due time of the first frame.
     pub(super) due: MonoTime,
-    /// From one to the next, in 2^-20 ns.
+    /// Distance between frames, in 2^-20 ns.
     pub(super) step: u64,
 }
 
-/// A stream, and the number of its next frame.
+/// A stream and the number of its next frame.
 #[derive(Debug)]
 struct RunLane {
     spec: Arc<StreamSpec>,
     next: u64,
 }
 
-/// Cuts runs off, in the order in which they are due.
+/// Cuts off runs in the order in which they are due.
 #[derive(Debug)]
 pub(super) struct RunCutter {
     lanes: Vec<RunLane>,
@@ -52,12 +52,12 @@ impl RunCutter {
         Self { lanes, due, start }
     }
 
-    /// Whether nothing is left.
+    /// Returns whether no run is left.
     pub(super) fn is_over(&self) -> bool {
         self.due.is_empty()
     }
 
-    /// The next run whose first frame is due before `until`. Frames due at or after it are left for later runs.
+    /// Returns the next run whose first frame is due before `until`. Frames due at or after it are left for later runs.
     pub(super) fn next(&mut self, until: MonoTime) -> Option<PlannedRun> {
         let Reverse((due, lane)) = *self.due.peek()?;
         if due >= until {
@@ -69,7 +69,7 @@ impl RunCutter {
         let others = self.due.peek().map_or(until, |Reverse((other, _))| until.min(*other));
         let start = self.start;
         let RunLane { spec, next } = &mut self.lanes[lane];
-        // A stream without a template was refused when its tables were to be compiled.
+        // Streams without a template were refused when the tables were compiled.
         let template = spec.source.template()?;
         let number = *next;
         let count = count(spec, template, number, start, others);
@@ -86,10 +86,10 @@ impl RunCutter {
     }
 }
 
-/// How many frames from `number` on make a run that ends before `until`; at least one.
+/// Returns how many frames from `number` on make a run that ends before `until`; at least one.
 fn count(spec: &StreamSpec, template: &FrameTemplate, number: u64, start: MonoTime, until: MonoTime) -> u64 {
     let mut most = spec.timeline.due_before(until.since(start)).saturating_sub(number).min(MOST);
-    // Not across the pause between two bursts: a run has one distance.
+    // A run has one distance, so it must not cross the pause between two bursts.
     if let SendPattern::Bursts { frames, .. } = spec.timeline.shape {
         most = most.min(frames - number % frames);
     }

@@ -1,4 +1,4 @@
-//! The receive half: frames from the program's rings, already stamped on the monotonic clock.
+//! The receive half: frames from the program's rings, already stamped with the monotonic clock.
 
 use super::tap::translate;
 use crate::Error;
@@ -10,10 +10,10 @@ use packetrig_sys::xdp::rx::XdpRx;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::bpf::FilterProgram;
 
-/// How often to look when nothing comes. The rings hold tens of milliseconds of the fastest traffic, and arrival is stamped
-/// by the program, so nothing hangs on being quick.
+/// Polling interval while nothing arrives. The rings hold tens of milliseconds of the fastest traffic, and the program
+/// stamps arrivals, so nothing depends on a fast reaction.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(1);
-/// The same where nothing is expected: a flood of frames that went astray still finds room.
+/// Polling interval where no frames are expected: a flood of misdelivered frames still fits the rings.
 const LOOK_SELDOM: Nanos = Nanos::from_millis(5);
 
 /// The receive half of a port on XDP.
@@ -28,17 +28,17 @@ pub struct XdpFrames {
 }
 
 impl XdpFrames {
-    /// `stamp` says where the program runs.
+    /// Creates the half; `stamp` tells where the program runs.
     pub(crate) fn new(rings: XdpRx, meter: InterfaceMeter, stamp: StampKind) -> Self {
         Self { rings, meter, stamp, seen: 0, is_narrowed: false, look_again: LOOK_AGAIN }
     }
 
-    /// Lets nothing in any more.
+    /// Stops receiving.
     pub(super) fn shut(&mut self) -> Result<(), Error> {
         Ok(self.rings.shut()?)
     }
 
-    /// Frames that found their ring full, so far.
+    /// Returns the frames that found their ring full so far.
     pub(super) fn ring_dropped(&self) -> u64 {
         self.rings.dropped()
     }
@@ -68,7 +68,7 @@ impl FrameRx for XdpFrames {
         let interface = self.meter.read();
         let ring_dropped = self.rings.dropped();
         Ok(RxCounters {
-            // What was kept back is in the interface's count and in none of ours.
+            // Frames that a filter rejected are in the interface's count and in none of the rings'.
             arrived: interface
                 .filter(|_| !self.is_narrowed)
                 .map(|counters| self.meter.arrived(&counters, self.seen + ring_dropped)),
@@ -89,7 +89,7 @@ impl FrameRx for XdpFrames {
     }
 
     fn narrow(&mut self, program: &FilterProgram) -> Result<bool, Error> {
-        // Whether it can be translated does not depend on what follows.
+        // Whether the filter can be translated does not depend on the code that follows it.
         if translate(program, &[], &[]).is_err() {
             return Ok(false);
         }

@@ -1,7 +1,7 @@
-//! The transmit half at the frame level: an AF_XDP socket, for what live frames cannot make.
+//! The transmit half at the frame level: an AF_XDP socket, for streams that live frames cannot reproduce.
 //!
-//! A full queue never loses a frame: it is entered again. What the kernel does not take for a second on end (link down) is
-//! given up and counted as refused.
+//! A full queue never loses a frame: it is entered again. Frames that the kernel does not take for a second without a
+//! break (link down) are withdrawn and counted as refused.
 
 use crate::Error;
 use crate::packet::{InterfaceMeter, NETDOWN, StallWatch, lost_on_transmit};
@@ -22,7 +22,7 @@ impl SocketTx {
         Self { socket, meter, patience: StallWatch::default() }
     }
 
-    /// How frames leave our memory.
+    /// Returns how frames leave the memory of this process.
     pub fn mode(&self) -> CopyMode {
         self.socket.mode()
     }
@@ -44,9 +44,9 @@ impl FrameTx for SocketTx {
             self.socket.withdraw();
         }
         match kicked {
-            // The interface is down: it may come up again while patience lasts.
+            // The interface is down: it may come up again before the timeout.
             Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
-            // For good: what was not taken is counted as refused.
+            // A permanent error: frames not taken are counted as refused.
             Err(error) => {
                 self.socket.withdraw();
                 Err(error.into())
@@ -62,12 +62,13 @@ impl FrameTx for SocketTx {
     fn counters(&mut self) -> Result<TxCounters, Error> {
         self.socket.reap();
         let counts = self.socket.counts();
-        // Read after our own counts, so that the interface is never behind them for want of time.
+        // Read after the sender's counts: read before them, the interface would lack frames that the sender counts
+        // already.
         let interface = self.meter.read();
         let handed_over = counts.taken;
         Ok(TxCounters {
             handed_over,
-            // What the kernel finds fault with it never completes; it stays pending, so it is not among the refused.
+            // The kernel never completes faulty frames; they stay pending, so they are not among the refused.
             refused: counts.refused + self.socket.faulty(),
             on_wire: interface.map(|counters| counters.tx_frames),
             dropped: interface

@@ -1,9 +1,10 @@
 //! Chooses how a port sends: live frames, or an AF_XDP socket.
 //!
-//! What the plan asks is known when the port is opened; whether the interface takes live frames only when all ports are
-//! open, because the far end of a virtual cable may be one of them. So the way is settled then, before any worker runs.
+//! The plan's needs are known when the port is opened. Whether the interface accepts live frames is known only when all
+//! ports are open, because the far end of a virtual cable may be one of them. So the choice is made then, before any
+//! worker runs.
 //!
-//! Invariant: once settled, the port's description names the way that frames take.
+//! Invariant: after the choice, the port's description names the method that sends its frames.
 
 use super::socket::SocketTx;
 use crate::Error;
@@ -26,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Slots of a socket: some milliseconds of the fastest traffic, and little enough for an ordinary user to lock.
 const SLOTS: usize = 1024;
 
-/// The socket, between the moment it is opened and the moment its sender takes it.
+/// Holds the socket from its opening until its sender takes it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SocketHandover(Arc<Mutex<Option<SocketTx>>>);
 
@@ -40,7 +41,7 @@ impl SocketHandover {
     }
 }
 
-/// The transmit half: sends live frames unless a socket was put into the exchange by the time it is armed.
+/// The transmit half: sends live frames unless a socket is in the exchange when it is armed.
 pub(super) struct SwitchTx {
     sender: Box<dyn StreamTx>,
     exchange: SocketHandover,
@@ -97,16 +98,16 @@ impl StreamTx for SwitchTx {
     }
 }
 
-/// Keeps the port ours and settles its way.
+/// Keeps the port open and chooses the send method.
 #[derive(Debug)]
 pub(super) struct XdpHold {
     pub(super) netns: NetNs,
     pub(super) index: u32,
     pub(super) location: String,
-    /// Bytes of the longest frame it sends; `None` if it sends nothing.
+    /// Length of the longest frame it sends; `None` if it sends nothing.
     pub(super) longest: Option<usize>,
     pub(super) exchange: SocketHandover,
-    /// What it came to, in words, when it is a socket.
+    /// Description of the socket, if frames leave through one.
     pub(super) socket: Option<String>,
     pub(super) _promiscuous: Option<PromiscuousMode>,
     pub(super) port: PortHold,
@@ -139,7 +140,7 @@ impl HeldPort for XdpHold {
                 features,
                 Some("the interface, or the far end of its cable, does not accept them"),
             ),
-            // It does, or the kernel cannot be asked: then the far end shows whether they arrive.
+            // It does, or the kernel cannot be asked: then the far end's counters show whether frames arrive.
             _ => Ok(()),
         }
     }

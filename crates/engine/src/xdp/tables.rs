@@ -1,6 +1,7 @@
-//! From streams to the tables of `bpf/send.bpf.c`: one shape per stream and frame size, its varying fields, its fills.
+//! Compiles streams into the tables of `bpf/send.bpf.c`: one shape per stream and frame size, its varying fields, its
+//! fills.
 //!
-//! Pure. What the program has no room or no arithmetic for is refused, naming stream and reason.
+//! Pure. Streams that exceed the program's limits are refused, with the reason.
 
 use crate::Error;
 use crate::stream::StreamSpec;
@@ -15,14 +16,14 @@ use packetrig_wire::tag::TagForm;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Shapes that fit the table.
+/// Capacity of the table of shapes.
 const MOST_SHAPES: usize = 1 << 17;
 
-/// Tables, and where to find a stream's shape.
+/// Tables, and the index of each stream's shapes.
 #[derive(Debug, Default)]
 pub(super) struct CompiledTables {
     pub(super) tables: FrameTables,
-    /// By lane: shape by frame size.
+    /// By lane: the shape of each frame size.
     pub(super) shapes: Vec<BTreeMap<FrameSize, u32>>,
 }
 
@@ -39,12 +40,12 @@ pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<CompiledTables, Err
     Ok(compiled)
 }
 
-/// Why the frames of stream `number` cannot be live frames, if they cannot.
+/// Returns why the frames of stream `number` cannot be live frames, if they cannot.
 pub(super) fn refusal(number: u16, template: Option<&FrameTemplate>) -> Option<String> {
     CompiledTables::default().stream(0, number, template).err()
 }
 
-/// The columns of a field's change that come from its pattern.
+/// Columns of a field's change that come from its pattern.
 struct FieldValues {
     kind: OpKind,
     start: u128,
@@ -144,7 +145,7 @@ impl CompiledTables {
                 FieldValues { start: *start, step: *step, count: *count, ..FieldValues::of(kind) }
             }
             FieldPattern::Random { min, max, seed, count } => {
-                // The span of all 128-bit numbers does not fit 128 bits: drawn without a remainder then.
+                // The span of all 128-bit numbers does not fit 128 bits: such values are drawn without a remainder.
                 let Some(span) = max.saturating_sub(*min).checked_add(1) else {
                     let whole = FieldValues::of(OpKind::RandomWhole);
                     return Ok(FieldValues { count: *count, seed: *seed, ..whole });
@@ -170,7 +171,7 @@ impl CompiledTables {
         let len = parts.image.len();
         let tag_len = parts.tag.map_or(0, TagForm::bytes);
         let tag_at = len - tag_len;
-        // Short frames are one image. Of longer ones the image holds the headers, and the payload comes from a fill
+        // Short frames are one image. For longer ones the image holds the headers, and the payload comes from a fill
         // that all sizes of a stream share, so that the tables stay small.
         let whole = len <= IMAGE;
         let fill = &parts.image[parts.header_len..tag_at];
@@ -194,10 +195,11 @@ impl CompiledTables {
         })
     }
 
-    /// A fill that begins with these bytes: fills of different sizes share one, because the shorter is the longer's beginning.
+    /// Returns a fill that begins with these bytes: sizes share one fill, because a shorter payload is the beginning of
+    /// a longer one.
     fn fill(&mut self, bytes: &[u8]) -> u32 {
         let fills = &mut self.tables.fills;
-        // The last one is this stream's, if any is.
+        // Only the last fill can belong to this stream.
         if let Some(last) = fills.last_mut().filter(|fill| fill.iter().zip(bytes).all(|(a, b)| a == b)) {
             if last.len() < bytes.len() {
                 *last = bytes.to_vec();
@@ -232,7 +234,7 @@ fn close(check: &OpenChecksum, tag_at: usize) -> Result<ShapeChecksum, String> {
         at: u16::try_from(check.at).map_err(|_| "a checksum lies more than 64 KiB into the frame")?,
         bad: check.bad,
         never_zero: check.never_zero,
-        // The tag is another one in every frame, so the program adds those of its words that the checksum covers.
+        // The tag differs in every frame, so the program adds those of its words that the checksum covers.
         tag_words: (0..7).filter(|word| 2 * word + 2 <= check.tag).fold(0, |bits, word| bits | 1 << word),
         // A word at an odd distance counts with its bytes swapped (RFC 1071 section 2 B).
         tag_swapped: tag_at % 2 == 1,

@@ -1,7 +1,7 @@
-//! Listening at an interface through XDP: for captures at rates the kernel's own receive path does not reach.
+//! Listens at an interface through XDP, for captures at rates that the kernel's own receive path does not reach.
 //!
 //! The filter runs before the rings, so an unwanted frame costs next to nothing and goes on to the kernel's stack.
-//! What is captured ends here, unless the user wants it to go on. Nothing is locked or made quiet.
+//! Captured frames end here, unless the user wants them to go on. Nothing is locked or made quiet.
 //!
 //! Invariant: a frame is given if and only if the filter accepts it.
 
@@ -22,15 +22,15 @@ use packetrig_wire::bpf::{EbpfInsn, FilterEndings, FilterProgram, ProgramRefusal
 
 #[derive(Clone, Debug)]
 pub struct XdpTapOptions {
-    /// Frames to give; `None` gives all.
+    /// Filter of the frames to give; `None` gives all.
     pub filter: Option<FilterProgram>,
-    /// Bytes of a frame that are wanted.
+    /// Bytes needed of each frame.
     pub snap_len: Option<u32>,
-    /// Frames that are given go on to the kernel's stack, too.
+    /// Whether captured frames also go to the kernel's stack.
     pub pass: bool,
 }
 
-/// An interface that is listened at.
+/// An interface that is being listened at.
 #[derive(Debug)]
 pub struct XdpTap {
     frames: XdpFrames,
@@ -39,7 +39,7 @@ pub struct XdpTap {
 }
 
 impl XdpTap {
-    /// Listens from now on.
+    /// Starts to listen.
     pub fn open(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
@@ -63,34 +63,34 @@ impl XdpTap {
         Ok(Self { frames, offset: clock::realtime_offset(), is_up: link.up })
     }
 
-    /// How the wall clock was ahead of the monotonic one when listening began: the times of frames are made with it.
+    /// Returns the offset of the wall clock that the times of frames were computed with.
     pub fn offset(&self) -> RealtimeOffset {
         self.offset
     }
 
-    /// Whether the interface was up when listening began.
+    /// Returns whether the interface was up when listening began.
     pub fn is_up(&self) -> bool {
         self.is_up
     }
 
-    /// Lets nothing in any more: frames go on to the kernel's stack uncounted. What is in the rings is given at once, or
+    /// Stops receiving: frames go to the kernel's stack uncounted. Frames in the rings are given at once, or
     /// [`packetrig_sys::xdp::rx::SETTLED_NS`] later.
     pub fn shut(&mut self) -> Result<(), Error> {
         self.frames.shut()
     }
 
-    /// Frames that found their ring full, so far.
+    /// Returns the frames that found their ring full so far.
     pub fn ring_dropped(&self) -> u64 {
         self.frames.ring_dropped()
     }
 }
 
-/// A filter as the kernel's instructions, if it can be that.
+/// Returns a function that translates a filter into the kernel's instructions, if that is possible.
 pub fn translated<'a>(
     name: &str,
     program: &'a FilterProgram,
 ) -> Result<impl Fn(&[BpfInstruction], &[BpfInstruction]) -> Vec<BpfInstruction> + use<'a>, Error> {
-    // Whether it can be translated does not depend on what follows.
+    // Whether the filter can be translated does not depend on the code that follows it.
     translate(program, &[], &[]).map_err(|reason| not_translated(name, reason))?;
     Ok(|wanted: &[BpfInstruction], others: &[BpfInstruction]| {
         translate(program, wanted, others).unwrap_or_default()
@@ -101,7 +101,7 @@ fn not_translated(name: &str, reason: ProgramRefusal) -> Error {
     Error::Filter { expression: name.to_owned(), reason }
 }
 
-/// The filter's program, with the kernel's instructions at its two ends.
+/// Translates the filter, with the kernel's instructions at its two ends.
 pub(super) fn translate(
     program: &FilterProgram,
     on_match: &[BpfInstruction],

@@ -1,7 +1,8 @@
-//! The transmit half at the stream level: plans runs a little ahead, watches the program's counters.
+//! The transmit half at the stream level: plans runs a little ahead and reads the program's counters.
 //!
-//! The program has no more work than [`GRANT`] ahead, so a sender whose process stops sending orders stops by itself soon
-//! after; under a lease it has no more than [`MOST_AHEAD`], and nothing that is due after the lease. Each second's frames are counted when they are seen in the counters, within [`PERIOD`] of leaving.
+//! The program never has more than [`GRANT`] of work ahead, so a sender whose process stops sending orders stops soon
+//! after; under a lease it has at most [`MOST_AHEAD`], and nothing that is due after the lease. Frames count in the
+//! second in which the counters show them, within [`PERIOD`] of leaving.
 
 use super::runs::RunCutter;
 use super::tables::{self, CompiledTables};
@@ -29,14 +30,15 @@ use packetrig_units::{MonoTime, Nanos, clamp_to_u32, clamp_to_usize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How far ahead the program knows what to send.
+/// Time ahead for which the program has its work.
 const GRANT: Nanos = Nanos::from_millis(20);
-/// How often runs are planned and counters looked at.
+/// Interval at which runs are planned and counters read.
 const PERIOD: Nanos = Nanos::from_millis(1);
-/// Time that one batch may take at the planned rate: a shorter one makes stamps honest, a longer one saves time per frame.
+/// Duration of one batch at the planned rate: shorter ones make stamps more exact, longer ones cost less time per
+/// frame.
 const BATCH_TIME: Nanos = Nanos::from_micros(20);
 const DIGITS: u8 = 2;
-/// The program returns to its schedule as every other sender does.
+/// The program catches up with its schedule by the rule of every other sender.
 pub(super) const PACE: LivePace = LivePace {
     slack_ns: SLACK.as_u64(),
     part: PART,
@@ -59,24 +61,24 @@ pub struct LiveSender {
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
     gate: SendGate,
-    /// The gate was found shut.
+    /// Whether the lease was found expired.
     lease_ended: bool,
     series: Vec<RateSeries>,
     counted: Vec<LaneCounts>,
-    /// Calls of the program when everything was made: two batches later it has left.
+    /// Number of program calls when the last frame was made: two batches later it has left.
     drained_at: Option<u64>,
-    /// Nothing more will leave, and the thread is gone.
+    /// Whether nothing more will leave and the thread has ended.
     ended: bool,
-    /// What went wrong at the start, for the next step to say.
+    /// Error of the start, returned by the next step.
     trouble: Option<Error>,
     stalls: StallLog,
     ahead: AheadLog,
-    /// Frames ahead that are in the log.
+    /// Frames ahead that are in the log already.
     ahead_logged: u64,
-    /// When the runs that the program has not begun are due, the oldest first.
+    /// Due times of the runs that the program has not begun, the oldest first.
     waiting: VecDeque<MonoTime>,
     peaks: ErrorPeaks,
-    /// When the counters were last looked at.
+    /// Time at which the counters were read last.
     looked_at: MonoTime,
 }
 
@@ -120,9 +122,9 @@ impl LiveSender {
         Ok(())
     }
 
-    /// Stops for good if the lease has ended.
+    /// Stops permanently if the lease has expired.
     fn stop_without_lease(&mut self, start: MonoTime, now: MonoTime) {
-        // Sooner there is nothing to stop, and the lease may be renewed by then.
+        // Earlier there is nothing to stop, and the lease may be renewed by then.
         if self.stopped.is_some() || now + MOST_AHEAD < start {
             return;
         }
@@ -138,22 +140,23 @@ impl LiveSender {
         self.runs = None;
     }
 
-    /// Until when frames that the program may be given are due.
+    /// Returns the due time up to which the program may be given frames.
     fn granted_until(&mut self, waiting: u64, start: MonoTime, now: MonoTime) -> MonoTime {
-        // A lease that ends sooner ends what is granted: nothing is due after it.
+        // A lease that ends sooner limits the grant: nothing is due after it.
         let until = match self.gate.left() {
             None => now.max(start) + GRANT,
             Some(left) => now + left.min(MOST_AHEAD),
         };
-        // The program takes runs in order, so those that it has begun are the oldest of ours.
+        // The program takes runs in order, so those that it has begun are the oldest of `waiting`.
         let begun = self.waiting.len().saturating_sub(clamp_to_usize(waiting));
         self.waiting.drain(..begun);
-        // What a program that is behind sends by then was due earlier. And it never has more than one grant to do.
+        // A program that is behind first sends frames that were due earlier, and it never has more than one grant to
+        // do.
         let until = until - self.live.as_ref().map_or(Nanos::ZERO, |live| lag_of(live.progress(), now));
         self.waiting.front().map_or(until, |oldest| until.min(*oldest + GRANT))
     }
 
-    /// Pushes the runs that are due before the grant ends.
+    /// Gives the program the runs that are due before the grant ends.
     fn plan_ahead(&mut self, now: MonoTime) -> Result<(), Error> {
         let Some(start) = self.start else { return Ok(()) };
         let Some(waiting) = self.live.as_ref().map(LiveTx::waiting) else { return Ok(()) };
@@ -179,7 +182,7 @@ impl LiveSender {
         Ok(())
     }
 
-    /// Adds what was sent since the last look to the second it is now.
+    /// Adds the frames sent since the last call to the current second.
     fn look(&mut self, now: MonoTime) {
         let Some(live) = &self.live else { return };
         let Some(start) = self.start else { return };
@@ -189,7 +192,7 @@ impl LiveSender {
             let frames = counts.frames - counted.frames;
             let bytes = counts.bytes.saturating_sub(counted.bytes);
             if frames > 0 {
-                // Read while the program counts: the time may still be the one before.
+                // The program may be writing its counters: the time may still be that of the frame before.
                 let at = MonoTime::from_nanos(counts.last_ns).min(now).max(start);
                 self.series[lane].add(start, at, frames, bytes);
                 sent += frames;
@@ -207,7 +210,7 @@ impl LiveSender {
         self.looked_at = now;
     }
 
-    /// Whether everything that was planned has left.
+    /// Returns whether everything that was planned has left.
     fn has_left(&mut self) -> bool {
         let Some(live) = &self.live else { return false };
         let Some(runs) = &self.runs else { return false };
@@ -216,8 +219,8 @@ impl LiveSender {
         }
         let calls = live.progress().calls;
         let drained = *self.drained_at.get_or_insert(calls);
-        // The kernel hands made frames to the driver at the end of a batch of calls. After two more batches none can
-        // be left.
+        // The kernel hands frames to the driver at the end of a batch of calls. After two more batches none can be
+        // left.
         calls >= drained + 2 * u64::from(MOST_BATCH)
     }
 
@@ -230,7 +233,7 @@ impl LiveSender {
         Ok(())
     }
 
-    /// Whether the end of the lease kept frames of this lane from being sent.
+    /// Returns whether the end of the lease kept frames of this lane from being sent.
     fn is_cut(&self, lane: usize) -> bool {
         let total = self.streams[lane].timeline.total();
         self.lease_ended && total.is_none_or(|total| self.counted[lane].frames < total)
@@ -246,7 +249,7 @@ impl LiveSender {
             fill(&mut send_error, &errors, counts.error_max_ns, 1.0);
             let (bounds, longest) = live.bounds();
             let frames: u64 = bounds.iter().sum();
-            // Batches hold frames of all streams: each stream has its share of them.
+            // Batches hold frames of all streams: each stream gets its share.
             let share = if frames == 0 { 0.0 } else { counts.frames as f64 / frames as f64 };
             fill(&mut stamp_bound, &bounds, longest, share);
         }
@@ -262,19 +265,19 @@ impl LiveSender {
     }
 }
 
-/// How far behind its schedule the program is.
+/// Returns how far behind its schedule the program is.
 fn lag_of(progress: RunProgress, now: MonoTime) -> Nanos {
     let passed = now.since(MonoTime::from_nanos(progress.lag_since_ns)).as_u64();
     Nanos::new(progress.lag_ns.saturating_sub(passed / PART))
 }
 
-/// When a stream with a time limit sends no more, since the start.
+/// Returns when a stream with a time limit stops sending, since the start.
 fn cutoff(spec: &StreamSpec) -> Option<Nanos> {
     let limited = matches!(spec.timeline.shape, SendPattern::Within(_));
     limited.then(|| spec.timeline.end()).flatten().map(|end| end + GRACE)
 }
 
-/// A time that the program noted. It counts while we read: a frame may be counted whose time is not there yet.
+/// Converts a time that the program wrote. It may be missing: a frame can be counted before its time is written.
 fn counted_at(counts: LaneCounts, ns: u64) -> Option<MonoTime> {
     (counts.frames > 0 && ns > 0).then(|| MonoTime::from_nanos(ns))
 }
@@ -308,7 +311,7 @@ fn fill(times: &mut Latency, frames: &[u64], longest: u64, share: f64) {
     }
 }
 
-/// A power of two that takes about [`BATCH_TIME`] at this rate.
+/// Returns a power of two that takes about [`BATCH_TIME`] at this rate.
 fn batch_for(streams: &[Arc<StreamSpec>]) -> u32 {
     let in_time: u64 = streams.iter().map(|spec| spec.timeline.rate.frames_within(BATCH_TIME)).sum();
     let most = clamp_to_u32(in_time).clamp(1, MOST_BATCH);
@@ -410,7 +413,7 @@ impl StreamTx for LiveSender {
     }
 
     fn finish(&mut self) -> Vec<SendResult> {
-        // The thread ended in the last step; if it could not, its error was that step's.
+        // The thread ended in the last step; if it could not, that step returned the error.
         drop(self.end());
         (0..self.streams.len()).map(|lane| self.result(lane)).collect()
     }
