@@ -1,4 +1,4 @@
-//! What a lease costs a sender: frames per second into a port that does nothing, without and with one.
+//! Measures the cost of a lease for a sender: frames per second into a port that does nothing, without and with one.
 #![expect(clippy::print_stdout, reason = "a measurement is printed")]
 
 use packetrig_engine::Error;

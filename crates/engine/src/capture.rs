@@ -5,7 +5,7 @@
 //!  an interface listened at -> record() -----> Recorder --> files          `packetrig capture`: [`record`]
 //!                                          FileShelf: numbering, index, retention   `packetrig log`: [`log`]
 //! ```
-//! There is one writer, the recorder: both kinds of capture differ only in who gives it frames.
+//! There is one writer, the recorder: the two kinds of capture differ only in the source of its frames.
 //!
 //! Invariant: a frame that passed the filter is in the file or in exactly one of the loss counters.
 
@@ -26,8 +26,8 @@ fn file_name_char(c: char) -> char {
     if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }
 }
 
-/// Builds a file name for a port's capture that no port name can turn into a path. `again` numbers further captures of
-/// that name.
+/// Builds a file name for a port's capture that no port name can turn into a path. `again` numbers further
+/// captures of that name.
 pub(crate) fn file_name(port: &str, format: CaptureFormat, again: usize) -> PathBuf {
     let extension = match format {
         CaptureFormat::Pcap => "pcap",

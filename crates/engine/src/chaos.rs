@@ -1,7 +1,7 @@
 //! A port that misbehaves by a seed: full rings, calls without effect, links that go down and come back, failures.
 //!
-//! It wraps either half of any port. It delays and fails; it never loses, invents or changes a frame: [`crate::sim`]
-//! does that.
+//! It wraps either half of any port. It delays and fails; it never loses, invents or changes a
+//! frame: [`crate::sim`] does that.
 //!
 //! Invariant: the wrapped port's counters stay complete.
 
@@ -25,7 +25,7 @@ pub struct ChaosLevel {
     pub storm_length: u32,
     /// Number of flushes or receives after which the link goes down for `flap_length` of them, repeatedly.
     pub flap_every: Option<u64>,
-    /// See `flap_every`.
+    /// Number of calls for which the link stays down; see `flap_every`.
     pub flap_length: u64,
     /// Number of the flush or receive that fails.
     pub fail_at: Option<u64>,

@@ -40,7 +40,7 @@ pub enum FindingSubject {
 pub struct DoctorFinding {
     /// Machine or interface concerned.
     pub subject: FindingSubject,
-    /// Severity.
+    /// Severity of the finding.
     pub level: FindingLevel,
     /// The fact that was found.
     pub what: String,

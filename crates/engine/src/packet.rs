@@ -160,8 +160,8 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error> {
     let (rx, tx) = std::thread::scope(|scope| {
         let tx = scope.spawn(|| TxRing::open(netns, link.index, location, tx_options(link, options.largest)));
         let rx = RxRing::open(netns, link.index, location, rx_options);
-        // Immediately after the ring: a frame that is in the ring and not in the interface's count would unbalance the
-        // ledger.
+        // Immediately after the ring: a frame that is in the ring and not in the interface's count
+        // would unbalance the ledger.
         let restarted = rx_meter.restart();
         let tx = tx.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok::<_, Error>((restarted.and(rx)?, tx?))

@@ -8,8 +8,8 @@
 //! nanoseconds between frames, writes a lifetime of 32 hops where the plan leaves it open, and begins ranges of
 //! addresses and ports with their second value.
 //!
-//! Invariant: interface and generator belong to this process as long as the hold lives; the generator is empty
-//! afterwards.
+//! Invariant: interface and generator belong to this process as long as the hold lives; the
+//! generator is empty afterwards.
 
 mod headers;
 mod options;

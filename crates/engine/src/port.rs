@@ -39,9 +39,9 @@ impl<'a> RxFrame<'a> {
 
 /// The transmit half of a port.
 pub trait FrameTx: Send {
-    /// Offers up to `want` free slots, one after another, to `fill`, which writes a frame and returns its length, or
-    /// `None` to stop. Returns the number of slots filled; fewer than `want` means that the ring is full or `fill`
-    /// stopped.
+    /// Offers up to `want` free slots, one after another, to `fill`, which writes a frame and returns its
+    /// length, or `None` to stop. Returns the number of slots filled; fewer than `want` means that the ring is
+    /// full or `fill` stopped.
     fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize;
     /// Hands the filled slots to the kernel without waiting. Call it again while frames are pending.
     fn flush(&mut self) -> Result<(), crate::Error>;

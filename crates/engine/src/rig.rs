@@ -1,8 +1,8 @@
 //! The ports and workers of one node for one run: prepare, arm, start, sample, stop, finish.
 //!
-//! A [`TestRig`] owns every worker thread and every changed interface setting; dropping it at any point stops the
-//! workers and restores the interfaces. The [`PortOpener`] chooses the back end of a port; the rig uses only the stream
-//! level.
+//! A [`TestRig`] owns every worker thread and every changed interface setting; dropping it at any point stops
+//! the workers and restores the interfaces. The [`PortOpener`] chooses the back end of a port; the rig uses
+//! only the stream level.
 //!
 //! Invariant: receivers are receiving before any sender can send, and stop after all senders.
 
@@ -110,8 +110,8 @@ impl std::fmt::Debug for TestRig {
 }
 
 impl TestRig {
-    /// Opens the plan's ports, each on the requested or chosen back end: guards, locks and quiets them, allocates rings
-    /// and templates.
+    /// Opens the plan's ports, each on the requested or chosen back end: guards, locks and quiets them,
+    /// allocates rings and templates.
     pub fn prepare(plan: Plan, options: &RigOptions) -> Result<Self, Error> {
         let ports = MachinePorts::new(&plan, options);
         Self::prepare_with(plan, options, &ports)

@@ -1,8 +1,8 @@
 //! The stream level: interface between a run and the halves of a port.
 //!
-//! A back end whose fast path never shows frames to user space implements these two traits itself; the others use
-//! [`crate::sender::TestSender`] and [`crate::receiver::TestReceiver`]. Workers and the rig use nothing below this
-//! level.
+//! A back end whose fast path never shows frames to user space implements these two traits itself; the
+//! others use [`crate::sender::TestSender`] and [`crate::receiver::TestReceiver`]. Workers and the rig use
+//! nothing below this level.
 
 use crate::capture::CaptureTap;
 use crate::gate::SendGate;
@@ -281,8 +281,8 @@ pub trait StreamRx: Send {
     fn port_counters(&mut self) -> Result<RxCounters, crate::Error>;
     /// Returns the uncertainty of converting arrival stamps to the node's clock.
     fn clock_bound(&self) -> Nanos;
-    /// Returns the final results, in job order. `sent` is the number of frames that each stream sent: missing ones are
-    /// lost.
+    /// Returns the final results, in job order. `sent` is the number of frames that each stream sent:
+    /// missing ones are lost.
     fn finish(&mut self, sent: &[u64]) -> ReceivedFrames;
 }
 

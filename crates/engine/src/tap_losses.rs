@@ -183,8 +183,8 @@ fn find_in(directory: &Path, from: MonoTime, until: MonoTime, patience: Nanos) -
     let give_up_ns = clock::monotonic_ns() + patience.as_u64();
     let each = paths(directory).into_iter().flat_map(|path| {
         loop {
-            // The lock first: a tap that ends after the check has written its file by the time it is read, or is asked
-            // again.
+            // The lock first: a tap that ends after the check has written its file by the time it is read,
+            // or is asked again.
             let is_alive = runtime_directory::is_held(&path);
             let Some(file) = read(&path) else { return Vec::new() };
             let is_known = file.is_over || file.told >= until;

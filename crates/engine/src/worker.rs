@@ -107,8 +107,8 @@ pub(crate) trait WorkerTask: Send + 'static {
     fn counts(&self) -> Self::Counts;
     /// Stops working because of an error.
     fn give_up(&mut self) {}
-    /// Offset of its publications. Senders publish after receivers, so that everything counted as received is also
-    /// counted as sent.
+    /// Offset of its publications. Senders publish after receivers, so that everything counted as received is
+    /// also counted as sent.
     const PUBLISH_AFTER: Nanos = Nanos::ZERO;
     /// Whether its counts are valid from their time on (a lower bound), not up to it.
     const COUNTS_FROM: bool = false;
@@ -239,8 +239,8 @@ fn run<W: WorkerTask>(
     EndedWorker { work, fault: Some(WorkerFault { error, since }) }
 }
 
-/// Works until told to quit. Keeps in `since` when the last step without an error began; signals `ready` after the
-/// first.
+/// Works until told to quit. Keeps in `since` when the last step without an error began; signals
+/// `ready` after the first.
 fn work_until_quit<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,

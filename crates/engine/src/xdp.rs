@@ -58,8 +58,8 @@ pub fn open(port: &Port, options: OpenOptions, method: SendMethod, why: String) 
     let pass = if options.has_devices { PassedFrames::Neighbours } else { PassedFrames::Nothing };
     let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass };
     let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
-    // Immediately, as with the rings of `packet`: a frame in the ring and not in the interface's count unbalances the
-    // ledger.
+    // Immediately, as with the rings of `packet`: a frame in the ring and not in the interface's
+    // count unbalances the ledger.
     rx_meter.restart()?;
     let mut info = claim.describe(port)?;
     info.back_end = if method == SendMethod::Socket(None) { BackEnd::AfXdp } else { BackEnd::Xdp };

@@ -351,7 +351,7 @@ fn run_with_failure(trouble: &Trouble, plan: Plan) -> NodeResult {
     result
 }
 
-/// What is said of a failing half: caveats that forbid PASS, and events of the ports.
+/// Returns the traces of a failing half: caveats that forbid PASS, and events of the ports.
 fn said_of_failure(result: &NodeResult) -> (Vec<&str>, Vec<(usize, PortEventKind, bool)>) {
     let caveats = result.caveats.iter().filter(|caveat| caveat.doubt == CaveatKind::PortFailed);
     assert!(caveats.clone().all(|caveat| caveat.matters));

@@ -145,8 +145,8 @@ impl FrameEnvelope {
     }
 
     fn new(words: &[u32], padding: usize) -> Self {
-        // Fixed arrays, because this runs once per captured frame. Seven words are the most that a head can have: those of an
-        // enhanced packet block.
+        // Fixed arrays, because this runs once per captured frame. Seven words are the most that a head can have: those of
+        // an enhanced packet block.
         let mut envelope = Self { head: [0; 28], head_len: 0, tail: [0; LONGEST_TAIL], tail_len: padding };
         envelope.put_head(words);
         envelope
@@ -167,8 +167,8 @@ pub(crate) fn begin(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: 
         CaptureFileFormat::PcapNanos => begin_classic(0xa1b2_3c4d, header, out),
         CaptureFileFormat::Pcapng => {
             let application = concat!("packetrig ", env!("CARGO_PKG_VERSION"));
-            // Section header: the byte-order magic, version 1.0, and a section length of -1, which means "not known
-            // yet".
+            // Section header: the byte-order magic, version 1.0, and a section length of -1, which
+            // means "not known yet".
             block(out, 0x0a0d_0d0a, |body| {
                 words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
                 // shb_os, shb_userappl and the comment.
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    /// What the records of a file say of merging.
+    /// Returns the merge comment of each record.
     fn merges(mut bytes: &[u8]) -> Vec<Option<u16>> {
         use packetrig_wire::pcap::{CaptureDecoder, DecoderStep};
         let mut decoder = CaptureDecoder::new();

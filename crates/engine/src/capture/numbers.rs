@@ -5,7 +5,7 @@
 //! copies from 1 again, which shows as a lower number at a later time. Copies before the first number that ever arrived
 //! may not have been meant for this log, and are in no account; the tap's own counters have them.
 //!
-//! Invariant: of a tap that did not begin anew, `last = first - 1 + seen + missing + absent`.
+//! Invariant, for a tap that did not restart: `last = first - 1 + seen + missing + absent`.
 
 use packetrig_stats::sequence::{SequenceArrival, SequenceWindow};
 use packetrig_units::MonoTime;
@@ -104,12 +104,12 @@ impl DirectionState {
         let mut before = self.known();
         if let Some(before) = &mut before {
             if is_anew {
-                // It began with 1, while this log ran or while none did.
+                // The tap restarted with 1, either while this log ran or while none did.
                 before.anew += 1;
                 before.first = 1;
                 let gap = if self.window.is_some() { &mut before.missing } else { &mut before.absent };
-                // The restarted tap counted from 1, so everything below the first number seen was sent and did not
-                // arrive.
+                // The restarted tap counted from 1, so everything below the first number seen was sent
+                // and did not arrive.
                 *gap += number - 1;
             } else {
                 before.absent += number.saturating_sub(before.last + 1);

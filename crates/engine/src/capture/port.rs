@@ -129,8 +129,8 @@ impl PortCapture {
         ))
     }
 
-    /// Begins afresh: captures frames that arrive from now on. The frames captured before are replaced when this
-    /// capture ends.
+    /// Begins afresh: captures frames that arrive from now on. The frames captured before are replaced
+    /// when this capture ends.
     pub fn start(&self) -> Result<(), Error> {
         let mut state = self.state();
         if matches!(*state, CapturePhase::Running) {

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Upper bound of the time from a frame's arrival until it is in the ring.
 const ON_ITS_WAY: Nanos = Nanos::from_millis(60);
-/// Upper bound of the time until the kernel hands over a partly filled block: a few milliseconds, unless the processor
-/// stalls.
+/// Upper bound of the time until the kernel hands over a partly filled block: a few milliseconds,
+/// unless the processor stalls.
 const LONGEST_REST: Nanos = Nanos::from_secs(5);
 
 /// Tracks the frames that had arrived at the end of a recording and are still unread.
@@ -153,8 +153,8 @@ impl CaptureTap {
             || (is_idle && RecordingRest::is_in_ring(active.end, now))
     }
 
-    /// Updates how far the port's ring was read, when no frame was waiting. An empty ring does not prove that
-    /// everything has arrived.
+    /// Updates how far the port's ring was read, when no frame was waiting. An empty ring does not prove
+    /// that everything has arrived.
     pub fn ring_read(&mut self, progress: RingProgress, now: MonoTime) {
         let Some(active) = &mut self.active else { return };
         if RecordingRest::is_in_ring(active.end, now) {
@@ -205,8 +205,8 @@ impl CaptureTap {
 
     fn give_back(&mut self) {
         if let Some(active) = self.active.take() {
-            // At most one recorder exists and the channel has room for it; without a receiver the recorder finishes
-            // itself when dropped.
+            // At most one recorder exists and the channel has room for it; without a receiver the recorder
+            // finishes itself when dropped.
             drop(self.back.try_send(active.recorder));
         }
     }

@@ -55,7 +55,7 @@ fn numbers(file: &Path) -> (Vec<u32>, bool) {
     (found, right)
 }
 
-/// Ends what a tap was told to end, as a receiver does.
+/// Ends a capture in the way of a receiver.
 fn serve(tap: &mut CaptureTap) {
     let later = RealClock::new().now() + Nanos::from_secs(1);
     if tap.attend(later, true) {
@@ -207,7 +207,7 @@ fn a_capture_without_frames_is_a_file_all_the_same() {
             capture.start().unwrap();
             capture.start().unwrap();
         }
-        // Nobody receives.
+        // No receiver serves the tap.
         let captured = capture.stop().unwrap();
         assert_eq!((captured.written, std::fs::read(&captured.file).unwrap().len()), (0, HEAD));
         drop(tap);

@@ -80,8 +80,8 @@ impl<'a> DeviceFrame<'a> {
         let mut at = 12;
         let mut tags = Vec::new();
         let mut ether_type = word(bytes, at)?;
-        // Bounded, because a frame may consist of tags only, and one with more than six is never for an emulated
-        // interface.
+        // Bounded, because a frame may consist of tags only, and one with more than six is never
+        // for an emulated interface.
         while TPIDS.contains(&ether_type) && tags.len() < MOST_TAGS {
             tags.push((ether_type, word(bytes, at + 2)? & 0xfff));
             at += 4;
@@ -174,8 +174,8 @@ fn icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
 /// Finds the MAC address in the options of neighbour discovery.
 fn option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
     loop {
-        // The length counts units of 8 bytes and includes these two. Zero must not be followed for ever (RFC 4861
-        // 4.6).
+        // The length counts units of 8 bytes and includes these two. Zero must not be followed for
+        // ever (RFC 4861 4.6).
         let length = usize::from(*bytes.get(1)?) * 8;
         let option = bytes.get(..length).filter(|option| !option.is_empty())?;
         if option[0] == kind {

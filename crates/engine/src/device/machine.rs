@@ -89,8 +89,8 @@ impl PendingPing {
 }
 
 impl DeviceMachine {
-    /// Creates a machine for these interfaces, by their index in the plan; switched off. Frames with a tag of `key` are
-    /// ignored.
+    /// Creates a machine for these interfaces, by their index in the plan; switched off. Frames with a tag
+    /// of `key` are ignored.
     pub fn new(key: TagKey, interfaces: BTreeMap<usize, DeviceInterface>) -> Self {
         let mut machine = Self {
             key,

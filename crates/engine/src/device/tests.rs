@@ -47,7 +47,7 @@ fn side(mac: Mac, own: u8, other: u8) -> DeviceMachine {
     machine(vec![interface(mac, &[7, 8], &[(&v4, &gateway4), (&v6, &gateway6)])])
 }
 
-/// A wire that loses `loss` of 256 frames, for so many milliseconds.
+/// A wire that loses `loss` of 256 frames, for this many milliseconds.
 fn join(one: &mut DeviceMachine, other: &mut DeviceMachine, seed: u64, loss: u64, ms: std::ops::Range<u64>) {
     for now in ms {
         let (mut there, mut back) = (Vec::new(), Vec::new());

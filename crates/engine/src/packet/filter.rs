@@ -9,9 +9,9 @@ use packetrig_wire::bpf::{self, FilterProgram};
 /// More bytes than any frame has.
 const ALL: u32 = u32::MAX;
 
-// Codes of classic BPF: 0x06 returns a constant (how many bytes to keep), 0x16 returns the accumulator, 0x20
-// loads a word, 0x15 jumps if equal. A load at SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT (linux/filter.h) reads no
-// byte.
+// Codes of classic BPF: 0x06 returns a constant (how many bytes to keep), 0x16 returns the accumulator,
+// 0x20 loads a word, 0x15 jumps if equal. A load at SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT
+// (linux/filter.h) reads no byte.
 const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
     ClassicInsn { code, jt, jf, k }
 }

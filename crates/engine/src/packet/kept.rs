@@ -1,9 +1,9 @@
-//! Ports on AF_PACKET rings that stay open between runs: the kernel takes tens of milliseconds to create and to close
-//! rings.
+//! Ports on AF_PACKET rings that stay open between runs: the kernel takes tens of milliseconds to create
+//! and to close rings.
 //!
 //! ```text
 //!  lend(port) --> halves and hold of a run --dropped--> unused -> checked, counters at zero --> the next run
-//!                                                       `--> something has changed: closed, opened anew
+//!                                                       `--> something has changed: closed and opened again
 //! ```
 //! A run holds its port in three parts (transmit half, receive half, hold), each in a [`LentPart`] that puts it back
 //! when it is dropped, however the run ends. A part that is dropped by a panic does not come back, and a port without

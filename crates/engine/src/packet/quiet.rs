@@ -67,8 +67,8 @@ pub enum InterfaceChange {
 }
 
 impl QuietInterface {
-    /// Makes the interface quiet and brings it up. Fails if the requested MTU cannot be set; changes made by then are
-    /// restored.
+    /// Makes the interface quiet and brings it up. Fails if the requested MTU cannot be set; changes made
+    /// by then are restored.
     ///
     /// To be called with the lock of the port: the changes of a killed process are restored first.
     pub fn make(
@@ -227,8 +227,8 @@ impl QuietInterface {
         for offload in LOUD {
             match ethtool.set_offload(&self.link.name, offload, false) {
                 Ok(true) => self.changes.push(InterfaceChange::Offload(offload, true)),
-                // Many drivers refuse to set an offload that they lack, so only one that is on afterwards is worth a
-                // caveat.
+                // Many drivers refuse to set an offload that they lack, so only one that is on afterwards
+                // is worth a caveat.
                 Err(error) if ethtool.offload(&self.link.name, offload).unwrap_or(false) => {
                     self.caveats.push(format!("{}: {} stays on: {error}", self.link.name, offload.name()));
                 }
@@ -342,8 +342,8 @@ impl QuietInterface {
         matches!(found, Ok(None))
     }
 
-    /// Undoes the changes, the last one first. A failure does not stop the others; the file is kept then, unless the
-    /// interface is gone.
+    /// Undoes the changes, the last one first. A failure does not stop the others; the file is kept then, unless
+    /// the interface is gone.
     fn undo_changes(&mut self) -> Result<(), Error> {
         let mut outcome = Ok(());
         // In reverse, so that each setting meets the state in which it was changed: a link that was down is down

@@ -41,8 +41,8 @@ impl PacketRx {
         if self.is_narrowed {
             return Ok(false);
         }
-        // Twice, as when it was opened: frames that arrive while the ring is emptied are counted on the side that
-        // balances.
+        // Twice, as when it was opened: frames that arrive while the ring is emptied are counted on
+        // the side that balances.
         self.meter.restart()?;
         if !self.ring.restart(EMPTYING_NS)? {
             return Ok(false);
@@ -119,11 +119,11 @@ impl StampConverter {
         Self { offset, bound_ns: offset.bound_ns }
     }
 
-    /// Takes a new measurement. Frames since the last one were converted with the old offset, so the change is part of
-    /// their uncertainty.
+    /// Takes a new measurement. Frames since the last one were converted with the old offset, so the change is
+    /// part of their uncertainty.
     fn update(&mut self, next: RealtimeOffset) {
-        // The largest uncertainty is kept for the whole run: one number per port is reported, and it must hold for
-        // every frame.
+        // The largest uncertainty is kept for the whole run: one number per port is reported, and it must
+        // hold for every frame.
         let drift = next.offset_ns.abs_diff(self.offset.offset_ns);
         let doubt = self.offset.bound_ns.max(next.bound_ns);
         self.bound_ns = self.bound_ns.max(doubt + drift);

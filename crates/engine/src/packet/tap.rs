@@ -53,7 +53,7 @@ pub struct PacketTap {
 }
 
 impl PacketTap {
-    /// Starts to listen.
+    /// Starts to listen at the interface of this location.
     pub fn open(location: &PortLocation, options: TapOptions) -> Result<Self, Error> {
         let mut taps = Self::open_fanned(location, options, 1)?;
         taps.pop().ok_or(Error::Bug("no ring was opened"))

@@ -69,7 +69,7 @@ impl Drop for CableLab {
     }
 }
 
-/// A frame for nobody in particular, told apart by its number.
+/// A frame to an unused address, identified by its number.
 fn frame(number: u32, length: usize) -> Vec<u8> {
     let mut frame = vec![0u8; length];
     frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0xee]);

@@ -1,8 +1,8 @@
 //! The transmit half: frames into the ring, ring to the kernel.
 //!
-//! A full queue never loses a frame: it stays in the ring and is tried again at the next flush. Frames that the kernel
-//! does not take for [`PATIENCE_NS`] without a break (link down, frame too long for the far end) are withdrawn and
-//! counted as refused.
+//! A full queue never loses a frame: it stays in the ring and is tried again at the next flush. Frames that the
+//! kernel does not take for [`PATIENCE_NS`] without a break (link down, frame too long for the far end) are
+//! withdrawn and counted as refused.
 
 use super::facts::InterfaceMeter;
 use crate::Error;
@@ -87,8 +87,8 @@ impl FrameTx for PacketTx {
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        // One system call for all filled slots. Frames that the interface does not take stay in their slots for the
-        // next flush.
+        // One system call for all filled slots. Frames that the interface does not take stay in their slots
+        // for the next flush.
         let kicked = self.ring.kick();
         self.drop_stuck_frames();
         match kicked {
@@ -111,8 +111,8 @@ impl FrameTx for PacketTx {
         self.ring.reap();
         let refused = self.ring.counts().refused;
         let handed_over = self.ring.handed_over();
-        // Read after the sender's counts: read before them, the interface would lack frames that the sender counts
-        // already.
+        // Read after the sender's counts: read before them, the interface would lack frames that
+        // the sender counts already.
         let interface = self.meter.read();
         Ok(TxCounters {
             handed_over,

@@ -1,5 +1,5 @@
-//! Converts a stream into the generator's options, or into all reasons why it cannot be sent, each with its path in the
-//! plan.
+//! Converts a stream into the generator's options, or into all reasons why it cannot be sent, each with its
+//! path in the plan.
 //!
 //! Pure: no file is opened. Invariant: every number in an option is one that the kernel takes as it is.
 

@@ -254,8 +254,8 @@ impl StreamTx for PktgenTx {
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
-        // Read after the sender's counts: read before them, the interface would lack frames that the sender counts
-        // already.
+        // Read after the sender's counts: read before them, the interface would lack frames that
+        // the sender counts already.
         let sent: u64 = self.lanes.iter().map(|lane| lane.counts.frames).sum();
         let interface = self.meter.read();
         Ok(TxCounters {

@@ -1,5 +1,5 @@
-//! The process of an engine: starts it in the namespace of its port, exchanges messages without blocking, and always
-//! ends it.
+//! The process of an engine: starts it in the namespace of its port, exchanges messages without blocking,
+//! and always ends it.
 //!
 //! A guardian thread starts it and lives as long: the kernel sends SIGTERM when that thread is gone, however
 //! packetrig ends. The engine leads a process group, so that ending it also ends its children.
@@ -177,8 +177,8 @@ impl EngineProcess {
         while matches!(self.child.try_wait(), Ok(None)) && self.clock.now() < give_up {
             self.clock.wait(self.clock.now() + PAUSE);
         }
-        // Other processes of the group may still be exiting, and may still send. One that nobody reaps stays as a
-        // zombie.
+        // Other processes of the group may still be exiting, and may still send. One that nobody reaps
+        // stays as a zombie.
         let give_up = self.clock.now() + COLLECTED_WITHIN;
         while child::has_group(&self.child) && self.clock.now() < give_up {
             self.clock.wait(self.clock.now() + PAUSE);

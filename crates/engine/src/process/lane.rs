@@ -48,8 +48,8 @@ impl EngineLane {
         self.told.refused
     }
 
-    /// Takes the engine's counts; an error explains why they are impossible. Nothing can have been sent outside the
-    /// times of `span`.
+    /// Takes the engine's counts; an error explains why they are impossible. Nothing can have been sent outside
+    /// the times of `span`.
     pub(super) fn take(
         &mut self,
         told: EngineCount,

@@ -14,7 +14,7 @@ pub(super) const MOST_MESSAGES: usize = 1000;
 const READ: usize = 16 << 10;
 const SECOND: Nanos = Nanos::from_secs(1);
 
-/// Result of reading.
+/// Result of looking for the next message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LineStep {
     Message(EngineReply),

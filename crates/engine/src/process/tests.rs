@@ -93,7 +93,7 @@ impl ShellEngine {
     }
 }
 
-/// Steps until all is done; `shift` is how far ahead of the clock the time is that the sender is told.
+/// Steps until everything is done, with times that are `shift` ahead of the clock.
 fn finish(tx: &mut ProcessTx, shift: Nanos) -> (u64, SendingRecord) {
     let clock = RealClock::new();
     let give_up = clock.now() + PATIENCE;
@@ -113,7 +113,7 @@ fn run(script: &str) -> (u64, SendingRecord) {
     finish(&mut tx, Nanos::ZERO)
 }
 
-/// What is said of an engine that does this after its start.
+/// Returns the fault of an engine that runs this script after its start.
 fn fault_of(script: &str) -> String {
     let (_, record) = run(script);
     assert_eq!(record.stalls.len(), 1, "losses are in doubt: {record:?}");
@@ -175,7 +175,7 @@ fn a_flood_ends_the_engine() {
     assert!(
         fault_of("head -c 10000000 /dev/zero | tr '\\0' x; sleep 1000\n").contains("a line of it is longer")
     );
-    // What it writes elsewhere is nobody's business, and does not stop it.
+    // A flood on standard error does not stop it.
     let script = ["head -c 10000000 /dev/zero >&2\n", &count("ledger", 100, 12_400)].concat();
     assert_eq!(run(&script), (100, SendingRecord::default()));
 }
@@ -194,7 +194,7 @@ fn a_silent_engine_and_one_that_does_not_stop_are_ended() {
     let pid: u32 = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
     let (_, record) = finish(&mut tx, Nanos::from_secs(6));
     assert!(record.fault.unwrap().contains("it sent nothing for "));
-    // What it had started is gone as well, or about to be collected by whoever adopted it.
+    // Its children are gone as well, or are zombies that init is about to reap.
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     assert!(state.is_empty() || state.contains(") Z "), "{state}");
 
@@ -211,7 +211,7 @@ fn an_engine_that_never_finishes_is_stopped_after_the_end_of_the_plan() {
     let script = ["read stop; ", &count("ledger", 60, 60 * 124)].concat();
     let engine = ShellEngine::new(&[HELLO, READY, &script].concat());
     let mut tx = engine.arm();
-    // 100 frames at 1000 frames/s began 7 s ago. It was heard of when it was started.
+    // 100 frames at 1000 frames/s began 7 s ago. Its last message was that of the start.
     let clock = RealClock::new();
     tx.control(StreamControl::StartAt(clock.now() - Nanos::from_secs(7)));
     assert_eq!(finish(&mut tx, Nanos::ZERO), (60, SendingRecord::default()), "what is unsent is unsent");

@@ -5,8 +5,8 @@
 //!  start:   start -> counters … -> ledger -> the process ends
 //!  stop:    stop  -> ledger within LEDGER_WITHIN, or it is killed
 //! ```
-//! The engine's counts are checked for plausibility, and against the interface's own counters by the ledger of the
-//! port.
+//! The engine's counts are checked for plausibility, and against the interface's own counters by the
+//! ledger of the port.
 //!
 //! Invariant: whatever the engine does, [`ProcessTx::step`] reaches [`NextStep::Done`], and then no process is left.
 
@@ -337,8 +337,8 @@ impl StreamTx for ProcessTx {
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
-        // Read after the engine's counts: read before them, the interface would lack frames that the engine counts
-        // already.
+        // Read after the engine's counts: read before them, the interface would lack frames that
+        // the engine counts already.
         let refused: u64 = self.lanes.iter().map(EngineLane::refused).sum();
         let taken: u64 = self.lanes.iter().map(EngineLane::taken).sum();
         let sent = taken - refused;

@@ -66,8 +66,8 @@ impl ReceiverLane {
         }
     }
 
-    /// Identifies the frame by its tag and compares it with the frame as sent; `None` if the tag is not of this stream.
-    /// `start` is T.
+    /// Identifies the frame by its tag and compares it with the frame as sent; `None` if the tag is not of this
+    /// stream. `start` is T.
     pub(super) fn compare(
         &self,
         key: TagKey,
@@ -90,16 +90,16 @@ impl ReceiverLane {
         Some(RecognisedFrame { found, number, verdict, is_possible })
     }
 
-    /// Returns whether the tag's send time is before T: then the frame belongs to another run whose mark fits by
-    /// chance.
+    /// Returns whether the tag's send time is before T: then the frame belongs to another run whose
+    /// mark fits by chance.
     fn was_sent_before(&self, found: &FoundTag, start: MonoTime, at: MonoTime) -> bool {
         let sent =
             found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
         sent.is_some_and(|sent| sent + EARLY.as_u64() < start.as_nanos())
     }
 
-    /// Returns whether the tag cannot be a copy of a frame seen before: then it belongs to another run whose mark fits
-    /// by chance.
+    /// Returns whether the tag cannot be a copy of a frame seen before: then it belongs to another run whose
+    /// mark fits by chance.
     fn is_no_copy(&self, found: &FoundTag, number: u64) -> bool {
         !self.spec.untimed && self.window.has_seen(number) && self.send_times.forbid_copy(number, found.tag)
     }

@@ -129,8 +129,8 @@ impl ReceiverState {
     /// Finds the stream of a frame by its tag. Bytes that merely look like a tag fail the comparison with the template,
     /// so of several candidates the intact one is right.
     fn recognise(&mut self, frame: &RxFrame<'_>) -> Option<(usize, RecognisedFrame)> {
-        // Payload or padding behind the real tag can look like a tag. A damaged match counts only if no candidate is
-        // intact.
+        // Payload or padding behind the real tag can look like a tag. A damaged match counts only if
+        // no candidate is intact.
         let mut damaged = None;
         for found in tag::candidates(frame.bytes, self.key) {
             let Some(lane) = place_of(&self.lane_of, found.tag.stream) else { continue };

@@ -73,8 +73,8 @@ impl RecordedPackets {
     /// Gives the next packet to `take`; returns `Some` at the end of the file.
     pub fn next(&mut self, take: &mut dyn FnMut(&CaptureRecord<'_>)) -> io::Result<Option<FileEnding>> {
         loop {
-            // The decoder keeps no bytes. It is given everything available each time and reports how much of it was one
-            // step.
+            // The decoder keeps no bytes. It is given everything available each time and reports how much of
+            // it was one step.
             let input = &self.buffer[self.start..self.end];
             if let Some(last) = self.last
                 && input.is_empty()

@@ -69,8 +69,8 @@ impl StreamFrames {
         self.are_paced() && !self.were_missing()
     }
 
-    /// Returns whether the next frame was not read yet when its due time was requested, so that it must be requested
-    /// again.
+    /// Returns whether the next frame was not read yet when its due time was requested, so that it
+    /// must be requested again.
     pub(crate) fn were_missing(&self) -> bool {
         matches!(self, Self::Played(playing) if playing.is_waiting)
     }
@@ -133,8 +133,8 @@ impl PlayedRecording {
         Some(written.len)
     }
 
-    /// Returns the frames due before `elapsed` since the start, with `sent` of them already sent. To be called after
-    /// sending has ended.
+    /// Returns the frames due before `elapsed` since the start, with `sent` of them already sent. To be called
+    /// after sending has ended.
     pub(crate) fn due_before(&mut self, timeline: &StreamTimeline, sent: u64, elapsed: Nanos) -> u64 {
         match self.timing {
             ReplayTiming::Even => timeline.due_before(elapsed),

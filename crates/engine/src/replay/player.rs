@@ -49,8 +49,8 @@ impl ReplayPlayer {
         let recording = track.recording();
         let path = &recording.file;
         let input = File::open(path).and_then(ReplayInput::new).map_err(|error| refused(path, error))?;
-        // The plan was made from a survey of this file. Another file of the same name would send frames that nobody
-        // checked.
+        // The plan was made from a survey of this file. Another file of the same name would send
+        // frames that nobody checked.
         if input.size() != recording.facts.file_size {
             return Err(refused(path, "the file changed after the plan was made"));
         }

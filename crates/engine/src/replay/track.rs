@@ -14,7 +14,7 @@ const SECONDS: usize = 86_400;
 pub(super) enum ReaderEnd {
     /// All passes have been read.
     Done,
-    /// The sender stopped.
+    /// The sender stopped before the end.
     Unwanted,
     /// The file is not the one that was surveyed.
     Changed,

@@ -39,7 +39,7 @@ pub(super) struct SenderResult {
 pub(super) enum PortPart {
     Sender,
     Receiver,
-    /// The emulated interfaces.
+    /// The emulated interfaces, if it has any.
     Interfaces,
 }
 

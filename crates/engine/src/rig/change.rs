@@ -100,8 +100,8 @@ impl SteeredPlane for TestRig {
         if let Some(growth) = change.growth.take() {
             self.grow(growth)?;
         }
-        // All rigs get the same instant, but one of them may receive it late. It then begins as soon as its own
-        // receivers can know.
+        // All rigs get the same instant, but one of them may receive it late. It then begins as soon as its
+        // own receivers can know.
         let soonest = self.clock.now() + LEAD;
         let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
         let mut takes = Vec::with_capacity(held.len());

@@ -36,7 +36,7 @@ struct PingSource {
     address: usize,
 }
 
-/// An echo request.
+/// An echo request of the user, with its outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PingOrder {
     number: u64,
@@ -95,8 +95,8 @@ impl TestRig {
         Ok(self.pings.iter().map(|ping| (ping.number, ping.succeeded)).collect())
     }
 
-    /// Returns the neighbours that this rig's interfaces ask for, one for each interface and gateway, at most about 100
-    /// ms old.
+    /// Returns the neighbours that this rig's interfaces ask for, one for each interface and gateway, at most
+    /// about 100 ms old.
     pub fn neighbours(&self) -> Vec<NeighbourState> {
         let found = self.last_found();
         let mut states = Vec::new();
@@ -128,8 +128,8 @@ impl TestRig {
         Ok(())
     }
 
-    /// Permits emulated interfaces to find their neighbours before the first lease, for as long as getting ready may
-    /// take.
+    /// Permits emulated interfaces to find their neighbours before the first lease, for as long as
+    /// getting ready may take.
     pub(super) fn let_hosts_ask(&mut self) -> Result<(), Error> {
         for host in self.benches.iter_mut().filter_map(|bench| bench.host.as_mut()) {
             host.ask(|host| host.allow_for(PATIENCE + FIRST_LEASE))?;

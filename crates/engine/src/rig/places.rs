@@ -1,7 +1,7 @@
 //! Maps the ports of the plan to interfaces of this node.
 //!
-//! Pure. A port keeps its index of the plan on every node, in tags, accounts and results; a rig opens and accounts only
-//! its own ports.
+//! Pure. A port keeps its index of the plan on every node, in tags, accounts and results; a rig opens and accounts
+//! only its own ports.
 
 use super::RigOptions;
 use super::site::{OwnerPermit, PermitPort, PermitQuestion, RigSite};
@@ -77,8 +77,8 @@ impl PortPlaces {
         for port in &ports {
             speeds[port.port] = port.link_speed;
         }
-        // Before opening, because opening a port changes its interface: an owner who refuses must find everything
-        // unchanged.
+        // Before opening, because opening a port changes its interface: an owner who refuses
+        // must find everything unchanged.
         let bound = plan.clone().bind_part(&speeds, &|port| self.is_here(port));
         let bound = match bound {
             Ok(bound) => bound,

@@ -1,5 +1,5 @@
-//! Interface between a node and a data plane: from arming to the accounts of a run. [`TestRig`] is the one that sends
-//! frames.
+//! Interface between a node and a data plane: from arming to the accounts of a run. [`TestRig`] is the
+//! one that sends frames.
 
 use super::bench::PortBench;
 use super::course::StreamCourse;
@@ -38,8 +38,8 @@ pub trait DataPlane: SteeredPlane {
     fn senders_done(&mut self) -> bool;
     /// Returns how many tagged frames each stream of this node's senders has sent. Final once they are done.
     fn sent(&mut self) -> Result<Vec<SentTotal>, Error>;
-    /// Returns whether a sender ended because its lease expired, even if the lease was renewed since. Final once they
-    /// are done.
+    /// Returns whether a sender ended because its lease expired, even if the lease was renewed since. Final
+    /// once they are done.
     fn lease_ended(&mut self) -> Result<bool, Error> {
         Ok(self.sample()?.tx.iter().any(|(_, counts)| counts.lease_ended))
     }
@@ -63,8 +63,8 @@ pub trait SteeredPlane {
     fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error>;
     /// Third step: continues the streams that are sent here, at `at` if that is in the future.
     fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error>;
-    /// Undoes the first step: the held streams continue as before. A change that was announced is not undone; it
-    /// begins.
+    /// Undoes the first step: the held streams continue as before. A change that was announced is
+    /// not undone; it begins.
     fn undo(&mut self) -> Result<(), Error>;
 }
 

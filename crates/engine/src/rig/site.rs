@@ -1,8 +1,8 @@
 //! Location of a plan's ports, and the permit that the rig needs to open them.
 //!
-//! A rig of a fleet carries the permit of its node's owner. The rig itself asks it, about the ports and streams that it
-//! really opens: before it opens them, once it has, and before every change. There is no other way to create such a
-//! rig.
+//! A rig of a fleet carries the permit of its node's owner. The rig itself asks it, about the ports and streams
+//! that it really opens: before it opens them, once it has, and before every change. There is no other way to
+//! create such a rig.
 
 use packetrig_plan::{BoundPlan, Plan, PortLocation};
 use packetrig_stats::port::BackEnd;
@@ -51,7 +51,7 @@ pub trait OwnerPermit: fmt::Debug + Send + Sync {
 pub struct PermitQuestion<'a> {
     /// The whole plan with its schedules, without streams that a steered run has removed.
     pub plan: &'a BoundPlan,
-    /// The local ports.
+    /// The ports of the plan that are on this node.
     pub ports: &'a [PermitPort],
     /// Files that local ports replay, without symbolic links; `None` for one that cannot be found.
     pub replays: &'a [Option<PathBuf>],
@@ -59,7 +59,7 @@ pub struct PermitQuestion<'a> {
     pub terms: &'a RunTerms,
 }
 
-/// A local port.
+/// A port of the plan that is on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermitPort {
     /// Its index in the plan.

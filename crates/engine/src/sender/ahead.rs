@@ -108,7 +108,7 @@ mod tests {
         meter.bursts().iter().map(|burst| burst.frames).sum()
     }
 
-    /// What a policer drops that adds a token each `period` and holds `depth` of them.
+    /// Counts the drops of a policer that adds a token each `period` and holds `depth` of them.
     fn dropped(departures: &[(u64, u64)], period: f64, depth: f64) -> u64 {
         let (mut tokens, mut before, mut dropped) = (depth, 0.0, 0);
         for (_, left) in departures {

@@ -112,8 +112,8 @@ impl StreamLane {
             || self.frames.have_ended()
     }
 
-    /// Counts the unsent frames: those due by the stop, or all if the stream was not stopped. Nothing is sent
-    /// afterwards.
+    /// Counts the unsent frames: those due by the stop, or all if the stream was not stopped.
+    /// Nothing is sent afterwards.
     pub(super) fn settle(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) {
         self.counts.is_sending = false;
         if !std::mem::take(&mut self.is_open) {

@@ -26,8 +26,8 @@ impl PeakWindow {
 
     fn add(&mut self, at: MonoTime, frames: u64) {
         let number = at.as_nanos() / self.part.as_u64();
-        // No frame left in the parts between the latest one and this one. At most all ten have to be cleared, however
-        // long that was.
+        // No frame left in the parts between the latest one and this one. At most all ten have to be cleared,
+        // however long that was.
         let passed = number.saturating_sub(self.latest).min(PARTS as u64);
         for old in number.saturating_sub(passed) + 1..=number {
             self.sum -= std::mem::take(&mut self.parts[remainder(old, PARTS)]);

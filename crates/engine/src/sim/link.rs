@@ -27,7 +27,7 @@ pub struct LinkSpec {
     pub corrupt_byte: usize,
     /// Frames that are held until `hold_for` others have passed, at most [`HOLD_AT_MOST`].
     pub hold: FaultChance,
-    /// See `hold`.
+    /// Number of frames that pass a held one; see `hold`.
     pub hold_for: u32,
     /// Frames that arrive twice, unless held.
     pub duplicate: FaultChance,

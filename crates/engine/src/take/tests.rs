@@ -54,16 +54,16 @@ fn a_pause_does_not_use_up_a_time_limit() {
 fn a_new_rate_keeps_the_time_limit_and_not_the_number_of_frames() {
     let limited = |pps| timeline(pps, SendPattern::Within(Nanos::from_secs(1)));
     let slow = Take::whole(template(), limited(100));
-    // After 400 ms at 100 frames/s, 600 ms at 1000 frames/s are left.
+    // After 400 ms at 100 frames/s, 600 ms remain at 1000 frames/s.
     let fast = take(FrameIndex::from(40), Nanos::from_millis(402), slow.rhythm_from(40, limited(1_000)));
     assert_eq!((fast.end(), fast.time_limit()), (640, Some(Nanos::from_millis(1_002))));
-    // Once more: of the 500 ms that are left 100 frames later nothing is gained or lost by another rate, or by the same.
+    // Once more: 500 ms remain 100 frames later, and neither another rate nor the same one changes that.
     for pps in [200, 1_000] {
         let rhythm = fast.rhythm_from(140, limited(pps));
         let again = take(FrameIndex::from(140), Nanos::from_millis(602), rhythm);
         assert_eq!((again.end(), again.time_limit()), (140 + pps / 2, Some(Nanos::from_millis(1_102))));
     }
-    // Slower than what was sent so far could have been sent at.
+    // A rate too low for the frames sent so far.
     let slower = take(FrameIndex::from(40), Nanos::from_millis(402), slow.rhythm_from(40, limited(1)));
     assert_eq!(slower.due(41), Nanos::from_millis(1_402));
 }
@@ -78,7 +78,7 @@ fn frames_belong_to_the_take_that_was_theirs() {
     takes.push(of(25, 15));
     let first_of = |takes: &Takes, number| takes.of(number).map(Take::first);
     assert_eq!([0, 9, 10, 24, 25, 99].map(|n| first_of(&takes, n).unwrap()), [0, 0, 10, 10, 25, 25]);
-    // One that never had a frame gives way.
+    // A segment without frames is replaced.
     takes.push(of(25, 0));
     assert!(takes.last().unwrap().is_fresh());
     for first in 30..60 {

@@ -46,8 +46,8 @@ pub struct HeaderListener {
 }
 
 impl HeaderListener {
-    /// Starts to listen. Frames that the driver's program does not parse are delivered up to `snap_len` bytes, by
-    /// default 192.
+    /// Starts to listen. Frames that the driver's program does not parse are delivered up to `snap_len`
+    /// bytes, by default 192.
     pub fn open(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;

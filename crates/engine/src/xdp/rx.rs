@@ -33,7 +33,7 @@ impl XdpFrames {
         Self { rings, meter, stamp, seen: 0, is_narrowed: false, look_again: LOOK_AGAIN }
     }
 
-    /// Stops receiving.
+    /// Stops receiving: later frames go to the kernel's stack.
     pub(super) fn shut(&mut self) -> Result<(), Error> {
         Ok(self.rings.shut()?)
     }

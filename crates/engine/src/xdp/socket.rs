@@ -62,8 +62,8 @@ impl FrameTx for SocketTx {
     fn counters(&mut self) -> Result<TxCounters, Error> {
         self.socket.reap();
         let counts = self.socket.counts();
-        // Read after the sender's counts: read before them, the interface would lack frames that the sender counts
-        // already.
+        // Read after the sender's counts: read before them, the interface would lack frames that
+        // the sender counts already.
         let interface = self.meter.read();
         let handed_over = counts.taken;
         Ok(TxCounters {

@@ -1,8 +1,8 @@
 //! Chooses how a port sends: live frames, or an AF_XDP socket.
 //!
-//! The plan's needs are known when the port is opened. Whether the interface accepts live frames is known only when all
-//! ports are open, because the far end of a virtual cable may be one of them. So the choice is made then, before any
-//! worker runs.
+//! The plan's needs are known when the port is opened. Whether the interface accepts live frames is known only when
+//! all ports are open, because the far end of a virtual cable may be one of them. So the choice is made then,
+//! before any worker runs.
 //!
 //! Invariant: after the choice, the port's description names the method that sends its frames.
 

@@ -1,5 +1,5 @@
-//! Compiles streams into the tables of `bpf/send.bpf.c`: one shape per stream and frame size, its varying fields, its
-//! fills.
+//! Compiles streams into the tables of `bpf/send.bpf.c`: one shape per stream and frame size, its
+//! varying fields, its fills.
 //!
 //! Pure. Streams that exceed the program's limits are refused, with the reason.
 
@@ -102,9 +102,9 @@ impl CompiledTables {
     }
 
     fn field(&mut self, field: &VaryingField) -> Result<FieldChange, String> {
-        // The program changes a field within a window of 8 bytes that starts at an even byte, so that it can correct
-        // checksums of 16-bit words from the window alone. A window of 16 bytes is for IPv6 addresses; in it nothing
-        // is shifted.
+        // The program changes a field within a window of 8 bytes that starts at an even byte, so that it can
+        // correct checksums of 16-bit words from the window alone. A window of 16 bytes is for IPv6 addresses; in
+        // it nothing is shifted.
         let window = field.at / 16 * 16;
         let end = field.at + field.bits;
         let is_wide = end > window + 64;
@@ -195,8 +195,8 @@ impl CompiledTables {
         })
     }
 
-    /// Returns a fill that begins with these bytes: sizes share one fill, because a shorter payload is the beginning of
-    /// a longer one.
+    /// Returns a fill that begins with these bytes: sizes share one fill, because a shorter payload is the beginning
+    /// of a longer one.
     fn fill(&mut self, bytes: &[u8]) -> u32 {
         let fills = &mut self.tables.fills;
         // Only the last fill can belong to this stream.

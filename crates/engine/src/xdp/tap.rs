@@ -39,7 +39,7 @@ pub struct XdpTap {
 }
 
 impl XdpTap {
-    /// Starts to listen.
+    /// Starts to listen at the interface of this location.
     pub fn open(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
@@ -73,8 +73,8 @@ impl XdpTap {
         self.is_up
     }
 
-    /// Stops receiving: frames go to the kernel's stack uncounted. Frames in the rings are given at once, or
-    /// [`packetrig_sys::xdp::rx::SETTLED_NS`] later.
+    /// Stops receiving: frames go to the kernel's stack uncounted. Frames in the rings are given at
+    /// once, or [`packetrig_sys::xdp::rx::SETTLED_NS`] later.
     pub fn shut(&mut self) -> Result<(), Error> {
         self.frames.shut()
     }

@@ -34,8 +34,8 @@ use std::sync::Arc;
 const GRANT: Nanos = Nanos::from_millis(20);
 /// Interval at which runs are planned and counters read.
 const PERIOD: Nanos = Nanos::from_millis(1);
-/// Duration of one batch at the planned rate: shorter ones make stamps more exact, longer ones cost less time per
-/// frame.
+/// Duration of one batch at the planned rate: shorter ones make stamps more exact, longer ones cost
+/// less time per frame.
 const BATCH_TIME: Nanos = Nanos::from_micros(20);
 const DIGITS: u8 = 2;
 /// The program catches up with its schedule by the rule of every other sender.
@@ -150,8 +150,8 @@ impl LiveSender {
         // The program takes runs in order, so those that it has begun are the oldest of `waiting`.
         let begun = self.waiting.len().saturating_sub(clamp_to_usize(waiting));
         self.waiting.drain(..begun);
-        // A program that is behind first sends frames that were due earlier, and it never has more than one grant to
-        // do.
+        // A program that is behind first sends frames that were due earlier, and it never has more than
+        // one grant to do.
         let until = until - self.live.as_ref().map_or(Nanos::ZERO, |live| lag_of(live.progress(), now));
         self.waiting.front().map_or(until, |oldest| until.min(*oldest + GRANT))
     }
@@ -219,8 +219,8 @@ impl LiveSender {
         }
         let calls = live.progress().calls;
         let drained = *self.drained_at.get_or_insert(calls);
-        // The kernel hands frames to the driver at the end of a batch of calls. After two more batches none can be
-        // left.
+        // The kernel hands frames to the driver at the end of a batch of calls. After two more batches
+        // none can be left.
         calls >= drained + 2 * u64::from(MOST_BATCH)
     }
 

@@ -1,4 +1,4 @@
-//! What the tests of this crate stand on: streams made by hand, and a stage in virtual time.
+//! Shared helpers of this crate's tests: streams made by hand, and a stage in virtual time.
 #![allow(
     dead_code,
     unreachable_pub,

@@ -205,8 +205,8 @@ impl DiskThread {
         Ok(())
     }
 
-    /// Skips a file after a failure: the capturing thread does not know yet that writing has failed, and its frames
-    /// count as lost.
+    /// Skips a file after a failure: the capturing thread does not know yet that writing has failed, and its
+    /// frames count as lost.
     fn pass_by(&mut self, target: RecordTarget) {
         if let RecordTarget::File(path) = target {
             self.unopened = Some(path);
@@ -285,8 +285,8 @@ impl DiskThread {
                 let checksum = &mut self.checksum;
                 let done = match &mut self.compression {
                     None => file.write_at(bytes, block.offset).map(|()| {
-                        // A block in which no record ends has `whole` 0: the end of the last complete record stays where
-                        // it was.
+                        // A block in which no record ends has `whole` 0: the end of the last complete record
+                        // stays where it was.
                         let ends = block.whole.checked_sub(block.offset);
                         if is_checked {
                             checksum.add(bytes, ends.and_then(|ends| usize::try_from(ends).ok()));

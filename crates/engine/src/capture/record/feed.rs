@@ -90,8 +90,8 @@ impl DiskFeed {
             block.len += take;
             self.position += take as u64;
             bytes = &bytes[take..];
-            // A block that is exactly full stays until more bytes come: `complete` still has to note in it that a
-            // record ends here.
+            // A block that is exactly full stays until more bytes come: `complete` still has to note in it that
+            // a record ends here.
             if block.len == block.limit && !bytes.is_empty() {
                 self.flush();
             }

@@ -56,7 +56,7 @@ pub struct DirectionRecorder {
 pub struct DroppedFrames {
     /// The queue to the disk was full.
     pub queue: u64,
-    /// Writing failed.
+    /// Writing to the disk had failed.
     pub disk: u64,
 }
 
@@ -98,14 +98,14 @@ pub struct RecordingOutcome {
 }
 
 impl DirectionRecorder {
-    /// Creates the first file and starts the disk's thread. `offset` is the clock offset that the frames' times were
-    /// computed with.
+    /// Creates the first file and starts the disk's thread. `offset` is the clock offset that the frames'
+    /// times were computed with.
     pub fn start(spec: RecordSpec, offset: RealtimeOffset, now: MonoTime) -> Result<Self, Error> {
         Self::open(spec, None, offset, now)
     }
 
-    /// Works like [`Self::start`] with files that `shelf` keeps: it is told about each. Reads trailers of a tap,
-    /// continuing from `known`.
+    /// Works like [`Self::start`] with files that `shelf` keeps: it is told about each. Reads trailers of a
+    /// tap, continuing from `known`.
     pub fn shelved(
         spec: RecordSpec,
         (shelf, known): (Box<dyn FileShelf>, TapNumbers),
@@ -125,8 +125,8 @@ impl DirectionRecorder {
     ) -> Result<Self, Error> {
         let blocks = (spec.queue / BLOCK).max(4);
         let (free_in, free) = bounded(blocks);
-        // Never full: between the orders that end one file and open the next are at least the blocks with its end and
-        // its header.
+        // Never full: between the orders that end one file and open the next are at least the blocks with its
+        // end and its header.
         let (orders, orders_out) = bounded(3 * blocks + 4);
         for _ in 0..blocks {
             free_in.send(DiskBlock::new()).map_err(|_| Error::Bug("a new queue is full"))?;

@@ -33,8 +33,8 @@ pub struct RecordSpec {
     pub queue: usize,
 }
 
-/// Conditions for beginning another file. Without any there is one file with the given name; otherwise names are
-/// numbered.
+/// Conditions for beginning another file. Without any there is one file with the given name;
+/// otherwise names are numbered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileRotation {
     /// Files are no larger than this, bytes.

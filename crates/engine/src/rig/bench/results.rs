@@ -68,8 +68,8 @@ impl PortBench {
         Ok(())
     }
 
-    /// Ends the sender. Frames in its ring still leave; unsent frames stay unsent. An error of its port costs none of
-    /// its counts.
+    /// Ends the sender. Frames in its ring still leave; unsent frames stay unsent. An error of its port costs
+    /// none of its counts.
     pub(in crate::rig) fn finish_sender(&mut self, clock: &dyn WorkerClock) -> Result<SenderResult, Error> {
         let mut last_read = TxCounters::default();
         if let Some(worker) = self.tx.working() {
@@ -98,8 +98,8 @@ impl PortBench {
         Ok(SenderResult { streams, counters, record, has_failed })
     }
 
-    /// Tells the receiver to end, without waiting; [`Self::finish_receiver`] waits and counts the frames that arrived
-    /// since.
+    /// Tells the receiver to end, without waiting; [`Self::finish_receiver`] waits and counts the
+    /// frames that arrived since.
     pub(in crate::rig) fn begin_finish_receiver(&self) {
         if let HalfState::Working(worker) = &self.rx {
             worker.begin_quit();
@@ -150,9 +150,9 @@ fn empty_sender(tx: &mut dyn StreamTx, clock: &dyn WorkerClock) -> Result<(), Er
     Ok(())
 }
 
-/// Counts all frames that have arrived, including those in a block that the kernel still fills: a frame left there
-/// would count as lost by the device. The limits are for a device that keeps sending, which would never let the ring
-/// run dry.
+/// Counts all frames that have arrived, including those in a block that the kernel still fills: a frame left
+/// there would count as lost by the device. The limits are for a device that keeps sending, which would never
+/// let the ring run dry.
 fn empty(rx: &mut dyn StreamRx, clock: &dyn WorkerClock) -> Result<(), Error> {
     let began = clock.now();
     let mut rest = RingRest::default();

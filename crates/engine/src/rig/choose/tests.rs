@@ -25,7 +25,7 @@ fn able() -> PortAbilities {
 const FAST: u64 = 10_000_000;
 const SLOW: u64 = 1_000;
 
-/// What is chosen without and with a calibration.
+/// Tables of choices, without and with a calibration.
 #[test]
 fn the_choice_over_the_cases() {
     let no_bpf = || PortAbilities { no_bpf: Some("no rights".into()), ..able() };

@@ -82,7 +82,7 @@ fn the_owner_is_asked_about_exactly_the_ports_that_are_opened() {
     let places = PortPlaces::of(&plan, &part(&[Some("eth7"), None])).unwrap();
     places.settle(&mut plan);
     places.ask_before(&plan).unwrap();
-    // What the plan calls the port does not matter; what is opened does.
+    // The permit judges the interface that is opened, not the name in the plan.
     let mut plan = self::plan(&["a", "b"]);
     let places = PortPlaces::of(&plan, &part(&[Some("secret"), None])).unwrap();
     places.settle(&mut plan);

@@ -42,8 +42,8 @@ pub(super) struct EventLog {
 }
 
 impl EventLog {
-    /// `state` is the expected state, except that the port is expected up with a carrier; `now` is the time of the
-    /// request.
+    /// `state` is the expected state, except that the port is expected up with a carrier; `now` is the
+    /// time of the request.
     pub(super) fn new(state: PortState, now: MonoTime) -> Self {
         Self {
             expected: PortState { is_up: true, has_carrier: true, ..state },
@@ -73,9 +73,9 @@ impl EventLog {
             (None, None) => self.note_flap(answered, seen),
         }
         if fault.is_none() {
-            // An event begins at the last request that found everything in order and ends at the first answer that does
-            // so again. Both lie outside the true event, so the range can only be too wide: a doubt must not be too
-            // short (decision 0017).
+            // An event begins at the last request that found everything in order and ends at the first answer that
+            // does so again. Both lie outside the true event, so the range can only be too wide: a doubt must not be
+            // too short (decision 0017).
             self.last_good = asked;
         }
         if let LinkObservation::Present(state) = seen {
