@@ -42,6 +42,7 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let index = NamespaceLinks::open(&netns)?.by_name(interface)?.index;
     let checksums = ChecksumOffload::complete(&netns, interface);
     let doubts = SendDoubts::default();
+    // After the rings are open, so that frames from before do not count.
     let meter = InterfaceMeter::start(&netns, index)?;
     Ok(OpenPort {
         info: PortInfo {

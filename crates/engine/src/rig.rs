@@ -124,6 +124,7 @@ impl TestRig {
         places.settle(&mut plan);
         places.ask_before(&plan)?;
         if options.terms.steered {
+            // Before ports are opened: a plan that cannot be steered must not touch an interface.
             course::check(&plan)?;
         }
         let mut open = open_all(&plan, &places, opener)?;

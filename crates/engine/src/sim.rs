@@ -91,6 +91,7 @@ impl<C: WorkerClock> SimTx<C> {
             filled: 0,
             refuse: FaultChance::NEVER,
             dice: SeededDice::new(0),
+            // A simulated interface always knows its counters.
             counters: TxCounters { on_wire: Some(0), dropped: Some(0), ..TxCounters::default() },
         }
     }
@@ -106,6 +107,7 @@ impl<C: WorkerClock> SimTx<C> {
     /// Moves the oldest frame from the ring into the links.
     fn hand_over(&mut self, now: MonoTime) {
         let slot = &self.slots[self.first];
+        // Positions count every frame that leaves the ring, refused ones included.
         let position = self.counters.handed_over + self.counters.refused;
         if self.refuse.strikes(position, &mut self.dice) {
             self.counters.refused += 1;
@@ -136,6 +138,7 @@ impl<C: WorkerClock> FrameTx for SimTx<C> {
 
     fn flush(&mut self) -> Result<(), Error> {
         let now = self.clock.now();
+        // A frame enters all links at once, so the slowest link holds back the ring.
         while self.filled > 0 && self.links.iter().all(|link| link.lock().has_room(now)) {
             self.hand_over(now);
         }
@@ -163,6 +166,7 @@ pub struct ClockSkew {
 impl ClockSkew {
     /// Returns the time that the far end's clock shows `at`.
     pub fn shown(self, at: MonoTime) -> MonoTime {
+        // In 128 bits: nanoseconds times drift may exceed 64.
         let drift = i128::from(at.as_nanos()) * i128::from(self.drift_ns_per_s) / 1_000_000_000;
         let shown = i128::from(at.as_nanos()) + i128::from(self.offset_ns) + drift;
         MonoTime::from_nanos(clamp_to_u64(shown.max(0)))
@@ -213,6 +217,7 @@ impl<C: WorkerClock> FrameRx for SimRx<C> {
     fn wait(&mut self, within: Nanos) -> Result<(), Error> {
         let now = self.clock.now();
         let next = self.links.iter().filter_map(|link| link.lock().next_event(now)).min();
+        // Frames arrive at known times, so the wait ends exactly at the next one.
         self.clock.wait(next.unwrap_or(now + within).min(now + within));
         Ok(())
     }

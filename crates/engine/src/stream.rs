@@ -72,6 +72,7 @@ impl StreamSpec {
     /// Returns the seconds of series to reserve for this stream when `streams` share the memory: its length and a
     /// minute for late frames; a day, or less if there are many, if it has no end.
     pub fn series_room(&self, streams: usize) -> usize {
+        // Reserved up front, so that a hot loop never allocates.
         let share = (SERIES_ROOM / streams.max(1)).min(DAY);
         let is_unpaced = matches!(&self.source, FrameSource::Recorded(track) if track.recording().timing == ReplayTiming::Fastest);
         let end = self.timeline.end().filter(|_| !is_unpaced);

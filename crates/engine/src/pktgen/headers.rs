@@ -112,6 +112,7 @@ fn check(reading: &mut OptionReader, part: &HeaderPart<'_>, options: &[&str]) {
             continue;
         }
         let written = part.written(field);
+        // A plan may name the value that the generator writes anyway.
         if written.is_some_and(|written| *setting == FieldSetting::Pattern(FieldPattern::Value(written))) {
             continue;
         }

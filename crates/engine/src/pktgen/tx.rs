@@ -199,6 +199,7 @@ impl StreamTx for PktgenTx {
         for (place, (spec, settings)) in job.streams.into_iter().zip(settings).enumerate() {
             let device = format!("{}@{place}", self.interface);
             self.generator.add(place, &device)?;
+            // The kernel checks each option when it is written, and some depend on earlier ones.
             settings.options.iter().try_for_each(|option| self.generator.set(&device, option))?;
             settings.doubts.into_iter().for_each(|doubt| self.doubts.note(doubt));
             let series = RateSeries::with_room(spec.series_room(streams));

@@ -48,6 +48,7 @@ impl StreamCheck<'_> {
     fn check_frames(&mut self, template: &FrameTemplate) -> Option<CaptureNeed> {
         let size = &template.spec().size;
         let [shortest, longest] = [size.min(), size.max()].map(|size| size.kernel_len() as u64);
+        // The protocol counts bytes without FCS, the plan with it.
         if let Some([from, to]) = self.engine.abilities.frame_bytes
             && (shortest < from || longest > to)
         {
@@ -64,7 +65,9 @@ impl StreamCheck<'_> {
         if need.repeat && !self.engine.abilities.repeat {
             self.refuse("duration", "cannot begin its file again");
         }
+        // Limited even if the engine is not: the file is written before the run starts.
         let most = self.engine.abilities.frames.unwrap_or(MOST_FRAMES).min(MOST_FRAMES);
+        // 16 bytes precede each frame in a pcap file.
         let most = most.min(MOST_BYTES / (longest + 16).max(1));
         if need.frames > most {
             let what = format!(
@@ -84,6 +87,7 @@ pub(super) fn check(
 ) -> Result<Vec<CaptureNeed>, PlanProblems> {
     let mut needs = Vec::new();
     let mut problems = Vec::new();
+    // An engine that does not mention streams can send one.
     let most = engine.abilities.streams.max(1);
     if streams.len() as u64 > most {
         let message = format!(

@@ -51,6 +51,7 @@ impl FromStr for EngineCommand {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // A name without a slash is always an adapter, so a file in the working directory never shadows one.
         if text.contains('/') {
             return Ok(Self::Program(text.into()));
         }
@@ -83,6 +84,7 @@ impl EngineCommand {
                 Command::new(program)
             }
             Self::Adapter(adapter) => {
+                // Checked here, so that the error names the Debian package.
                 adapter.require(adapter.name, adapter.package)?;
                 let python = adapter.require("python3", "python3")?;
                 let shared = directory.join("adapter.py");

@@ -43,6 +43,7 @@ pub(super) fn plain(text: &str) -> String {
         .take(LONGEST_TEXT)
         .map(|letter| if letter.is_control() { ' ' } else { letter })
         .collect();
+    // Counted in characters, as above: a cut inside a character would be invalid.
     if text.trim().chars().nth(LONGEST_TEXT).is_some() {
         plain.push('…');
     }

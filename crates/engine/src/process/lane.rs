@@ -78,6 +78,7 @@ impl EngineLane {
         if frames < before.frames || bytes < before.bytes || refused < before.refused {
             return Err(format!("decrease: {frames} frames after {}", before.frames));
         }
+        // The numbers come from another program: they may be anything.
         let taken = frames.checked_add(refused).ok_or("are too large")?;
         if let Some(total) = self.spec.timeline.total().filter(|total| taken > *total) {
             return Err(format!("are {taken} frames, but the plan has {total}"));
@@ -129,6 +130,7 @@ impl EngineLane {
                 let end = stopped.or(self.last).unwrap_or(start);
                 let elapsed = end.since(self.first.unwrap_or(start)) + self.spec.timeline.delay;
                 let due = self.spec.timeline.due_before(elapsed);
+                // Never below the frames taken: an engine may be ahead of its schedule.
                 due.min(total.unwrap_or(u64::MAX)).max(self.taken())
             }
         }

@@ -50,6 +50,7 @@ impl<R: Read> MessageReader<R> {
                 self.count(now)?;
                 return message(&line).map(LineStep::Message);
             }
+            // Checked only without a line end, so a long line is refused before it is complete.
             if unread.len() > MOST_LINE {
                 return Err(EngineFault::LongLine(MOST_LINE));
             }
@@ -64,6 +65,7 @@ impl<R: Read> MessageReader<R> {
 
     /// Reads once; returns whether data or the end arrived.
     fn fill(&mut self) -> Result<bool, EngineFault> {
+        // Moves the unread rest to the front, so the buffer does not grow with the traffic.
         self.buffer.drain(..self.at);
         self.at = 0;
         let had = self.buffer.len();
@@ -74,6 +76,7 @@ impl<R: Read> MessageReader<R> {
             Ok(0) => self.has_ended = true,
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            // A signal is no end of the stream; the caller reads again.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(EngineFault::Ended(error.to_string())),
         }
@@ -113,6 +116,7 @@ impl<R: Read> LastWords<R> {
         for _ in 0..4 {
             let Ok(read @ 1..) = self.pipe.read(&mut chunk) else { return };
             self.tail.extend_from_slice(&chunk[..read]);
+            // Only the end is kept: the last line usually names the error.
             let surplus = self.tail.len().saturating_sub(MOST_WORDS);
             self.tail.drain(..surplus);
         }

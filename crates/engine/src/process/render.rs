@@ -84,6 +84,7 @@ pub(super) fn write(
         let length = template.render(number, stamp, &mut frame);
         let due: Nanos = spec.timeline.due(number);
         let full_len = clamp_to_u32(length as u64);
+        // Time stamps begin at 1970: engines use only their differences.
         let record = FrameRecord { at_ns: due.as_u64(), kept: length, full_len, interface: 0, merged: None };
         let envelope = FrameEnvelope::around(CaptureFileFormat::PcapNanos, record);
         let written = out.write_all(envelope.head()).and_then(|()| out.write_all(&frame[..length]));

@@ -110,6 +110,7 @@ impl ProcessTx {
     }
 
     fn prepare(&mut self, job: &TxJob) -> Result<EnginePreparation, Error> {
+        // Checked before files are written: a refused plan leaves none behind.
         let needs = abilities::check(&self.hello, &job.streams)?;
         let mut streams = Vec::with_capacity(job.streams.len());
         for (spec, need) in job.streams.iter().zip(needs) {
@@ -147,8 +148,10 @@ impl ProcessTx {
     fn begin(&mut self, start: MonoTime) {
         let now = self.clock.now();
         self.ordered_at = now;
+        // Silence counts from the start of sending, which may be in the future.
         self.heard_at = now.max(start);
         self.phase = EnginePhase::Sending;
+        // Both forms of the time: an engine without CLOCK_MONOTONIC can wait for the difference.
         let order = EngineOrder::Start { at_ns: start.as_nanos(), in_ns: start.since(now).as_u64() };
         if let Err(fault) = self.engine.send(&order) {
             self.fail(fault);
@@ -173,6 +176,7 @@ impl ProcessTx {
     }
 
     fn fail(&mut self, fault: EngineFault) {
+        // The first fault is the cause; later ones follow from it.
         self.fault.get_or_insert(fault);
         self.end();
     }
@@ -198,6 +202,7 @@ impl ProcessTx {
                 EngineReply::Ledger { streams } if self.is_sending() => {
                     self.take(&streams, now)?;
                     self.check_whole(&streams)?;
+                    // End of file tells the engine that it may exit.
                     self.engine.close_input();
                     self.phase = EnginePhase::Leaving { since: now };
                 }
@@ -261,6 +266,7 @@ impl ProcessTx {
         let Some(start) = self.start else { return false };
         let patience = self.lanes.iter().map(EngineLane::patience);
         let ends: Option<Vec<Nanos>> = patience.collect();
+        // One endless stream makes the whole job endless.
         let end = ends.and_then(|ends| ends.into_iter().max());
         end.is_some_and(|end| now > start + end + GRACE + LEEWAY)
     }
@@ -341,6 +347,7 @@ impl StreamTx for ProcessTx {
         // the engine counts already.
         let refused: u64 = self.lanes.iter().map(EngineLane::refused).sum();
         let taken: u64 = self.lanes.iter().map(EngineLane::taken).sum();
+        // Refused frames never reached the interface, so its counters lack them.
         let sent = taken - refused;
         let interface = self.meter.read();
         Ok(TxCounters {
@@ -374,6 +381,7 @@ impl StreamTx for ProcessTx {
 }
 
 fn note(doubts: &SendDoubts, notes: &mut usize, hello: &EngineHello, text: &str) {
+    // Bounded: a chatty engine must not fill the report.
     if *notes < MOST_NOTES {
         *notes += 1;
         doubts.note(format!("engine {}: {}", hello.name, plain(text)));

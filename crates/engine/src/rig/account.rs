@@ -182,6 +182,7 @@ impl RigAccount<'_> {
             rx_series.merge(&received.series);
         }
         let mut ledger = FrameLedger::default();
+        // A port that only receives has no sender accounts to balance.
         if !sent.is_empty() {
             sender_accounts(&mut ledger, &sent, &book.tx);
         }
@@ -206,6 +207,7 @@ impl RigAccount<'_> {
 
     fn doubt_port(&self, port: &PortResult, caveats: &mut Vec<Caveat>) {
         let mut doubts = PortDoubts { account: self, port: port.port, caveats };
+        // Frames lost by the rig look like loss of the device, so this caveat matters.
         let lost = port.rx.ring_dropped;
         if lost > 0 {
             doubts.add(
@@ -228,6 +230,7 @@ impl RigAccount<'_> {
                 true,
             );
         }
+        // A veth drops redirected frames silently unless its peer has GRO on or an XDP program.
         if port.info.back_end == BackEnd::Xdp
             && port.info.driver == "veth"
             && port.tx.handed_over > 0
@@ -242,6 +245,7 @@ impl RigAccount<'_> {
             let text = format!("{} frames arrived without a tag of this run", port.rx.foreign);
             doubts.add(CaveatKind::ForeignFrames, text, false);
         }
+        // An imbalance is a bug or a counter that lies; either way the numbers are not certain.
         for imbalance in port.ledger.balance() {
             doubts.add(CaveatKind::Unbalanced, imbalance.to_string(), true);
         }
@@ -267,6 +271,7 @@ impl RigAccount<'_> {
             caveats.push(self.stream_caveat(sent.stream, CaveatKind::SenderShort, text, true));
         }
         if sent.counts.lease_ended {
+            // An endless stream has no total to compare with.
             let total = self.plan.streams[sent.stream].timeline.total();
             let of = total.map_or(String::new(), |total| format!(" of {total}"));
             let text = format!(
@@ -326,6 +331,7 @@ impl RigAccount<'_> {
             let text = format!("{why}: no latency");
             caveats.push(self.stream_caveat(received.stream, CaveatKind::NoSendTime, text, false));
         }
+        // Without the sender's link speed this node had to assume the rate of a stream in percent.
         let is_exact = self.plan.streams.get(received.stream).is_some_and(|bound| !bound.assumed);
         let has_seconds = is_exact && stream.frames.recording().is_none();
         if sent_elsewhere && received.counts.sequence.lost > 0 && !has_seconds {
@@ -378,6 +384,7 @@ impl PortDoubts<'_, '_> {
 
 fn sender_accounts(ledger: &mut FrameLedger, sent: &[&SendResult], port: &TxCounters) {
     let planned = sent.iter().map(|s| s.planned).sum();
+    // The ledger balances planned = unsent + built.
     let built: u64 = sent.iter().map(|s| s.counts.frames).sum();
     ledger.add(LedgerAccount::Planned, planned);
     ledger.add(LedgerAccount::Unsent, sent.iter().map(|s| s.planned - s.counts.frames).sum());

@@ -134,6 +134,7 @@ impl PortBench {
     ) -> Result<(), Error> {
         let here = plan.interfaces.iter().enumerate().filter(|(_, of)| of.port == self.port);
         let here: BTreeMap<usize, DeviceInterface> = here.map(|(index, of)| (index, of.clone())).collect();
+        // Sockets are opened only for ports with interfaces: each costs a ring in the kernel.
         if here.is_empty() {
             return Ok(());
         }
@@ -192,6 +193,7 @@ impl PortBench {
         earlier_runs: Vec<EarlierRun>,
     ) -> Result<(), Error> {
         let mut rx = self.rx.take_unused()?;
+        // Refused while arming, when nothing has been sent yet.
         if steered && rx.steering().is_none() {
             return Err(self.cannot_steer());
         }
@@ -249,6 +251,7 @@ impl PortBench {
 
     /// Holds those of these streams that this port sends; returns the next number of each.
     pub(super) fn hold(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<(u16, u64)>, Error> {
+        // A worker is not interrupted for streams of other ports.
         let mine = numbers(self.sends.iter().filter(|stream| streams.contains(stream)));
         match self.tx.working() {
             Some(worker) if !mine.is_empty() => {
@@ -265,6 +268,7 @@ impl PortBench {
         }
         let Some(worker) = self.tx.working() else { return Ok(Vec::new()) };
         let counts = worker.ask(|sending| sending.stream_counts())?;
+        // Counts are in the order of `sends`, which is the order of the job.
         let at_work = self.sends.iter().zip(counts).filter(|(_, counts)| counts.is_sending);
         Ok(at_work.map(|(stream, _)| *stream).filter(|stream| streams.contains(stream)).collect())
     }

@@ -134,9 +134,11 @@ impl SteeredPlane for TestRig {
             return self.begin(None);
         }
         let Some(change) = self.change.take() else { return Ok(()) };
+        // Frames that became due during the hold are not made up for: the schedule continues from now.
         let soonest = self.since_start(self.clock.now());
         let mut takes = Vec::new();
         for (stream, next) in change.own.iter().filter(|(_, next)| next.due.is_some()) {
+            // A stream that never began has nothing to continue.
             let Some(take) = &self.courses()[*stream].take else { continue };
             let first = take.nth(next.first.number);
             let at = take.due(first.number).max(soonest);
@@ -181,6 +183,7 @@ impl TestRig {
 
     /// Holds the sent streams whose rates or sizes change; the others follow when they begin again.
     fn hold_changed(&mut self, growth: &PlanGrowth) -> Result<RigChange, Error> {
+        // Compiled before any stream is held: an impossible plan must not interrupt the traffic.
         let growth = self.grown(growth)?;
         let both = self.specs.iter().zip(&growth.specs).enumerate();
         let changed =
@@ -203,6 +206,7 @@ impl TestRig {
         const MISSED: Error = Error::Bug("the plan grew by a change that this rig has not made");
         let mut newer = Plan::clone(growth.newer());
         self.places.settle(&mut newer);
+        // Ports are open, locked and measured from the start; their counters would lose their meaning.
         if newer.ports != self.plan.plan.ports {
             return Err(fixed("ports", "ports cannot be changed during a run"));
         }

@@ -112,6 +112,7 @@ fn rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
 }
 
 fn may_be_tagged(frames: &FrameOrigin) -> bool {
+    // Recorded frames are not inspected: any of them may have a tag.
     let Some(template) = frames.template() else { return true };
     let parts = template.parts(template.spec().size.max(), 0);
     matches!(parts.image.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
@@ -131,6 +132,7 @@ pub fn choose(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit])
     if let Some(best) = measured.max_by_key(|limit| limit.frames_per_second) {
         return calibrated(best, needs, abilities, limits, obstacle.as_deref());
     }
+    // XDP pays off only beyond the rate of the rings, because it keeps a processor busy.
     if obstacle.is_none() && needs.not_live.is_none() && needs.frames_per_second > COMFORTABLE {
         let why = format!(
             "{}, more than the {COMFORTABLE} that AF_PACKET rings can send on every machine, and the driver runs \

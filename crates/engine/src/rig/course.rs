@@ -35,6 +35,7 @@ impl TestRig {
     pub(super) fn capture(&mut self, ports: &[usize], on: bool) -> Result<(), Error> {
         let captures = self.captures();
         let mut here = ports.iter().filter(|port| self.places.is_here(**port));
+        // Checked first, so that an error starts or stops no capture at all.
         let bare = here.find(|port| !captures.iter().any(|(of, _)| of == *port));
         if let Some(port) = bare.and_then(|port| self.plan.plan.ports.get(*port)) {
             let message = format!("port `{}` has no capture", port.name);

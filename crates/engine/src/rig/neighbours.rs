@@ -66,6 +66,7 @@ impl TestRig {
                 );
                 return Err(Error::Plan(PlanProblems(vec![PlanProblem::error("devices", message)])));
             };
+            // Bounded: a user may ping all day, and every sample carries the outcomes.
             if self.pings.len() == TOLD {
                 self.pings.pop_front();
             }
@@ -104,10 +105,12 @@ impl TestRig {
             if !self.places.is_here(interface.port) {
                 continue;
             }
+            // Several addresses may share a gateway; it is listed once.
             let mut told = BTreeSet::new();
             for (address, of) in interface.addresses.iter().enumerate() {
                 let Some(ip) = of.gateway.filter(|gateway| told.insert(*gateway)) else { continue };
                 let asked = found.get(&DeviceNeighbour { interface: index, address, ip }).copied().flatten();
+                // A MAC address that the plan gives needs no resolution.
                 let mac = of.gateway_mac.or(asked);
                 states.push(NeighbourState { interface: interface.name.clone(), address: ip, mac });
             }
@@ -191,6 +194,7 @@ impl TestRig {
         }
         for (stream, neighbour) in awaited {
             let mac = found.get(&neighbour).copied();
+            // Compiled again only if the neighbour's MAC address is new or has changed.
             if mac != self.resolved.get(&stream).copied() {
                 self.specs[stream] = stream_spec(&self.plan, &self.places, stream, mac)?;
                 self.resolved.extend(mac.map(|mac| (stream, mac)));
@@ -210,6 +214,7 @@ impl TestRig {
             let Some(host) = bench.host.as_mut() else { continue };
             let interfaces = &self.plan.plan.interfaces;
             let neighbours = awaited.iter().map(|(_, neighbour)| *neighbour);
+            // A set, because many streams may await the same neighbour.
             let wanted: BTreeSet<DeviceNeighbour> =
                 neighbours.filter(|neighbour| interfaces[neighbour.interface].port == port).collect();
             let wanted: Vec<DeviceNeighbour> = wanted.into_iter().collect();

@@ -168,6 +168,7 @@ impl MachinePorts {
             Some(back_end @ (BackEnd::Pktgen | BackEnd::Process)) if largest.is_some() && self.leased => {
                 Err(Error::NoLease { port: port.name.clone(), back_end: back_end.name() })
             }
+            // A plan cannot name a program; without `--engine` there is none.
             Some(BackEnd::Process) if largest.is_some() => match &self.engine {
                 Some(engine) => {
                     self.close_kept(port);
@@ -251,6 +252,7 @@ impl MachinePorts {
             let speed = ethtool.speed(&link.name).ok().flatten()?;
             Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
         });
+        // A kernel that cannot tell counts as one without XDP in the driver: rings work everywhere.
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let abilities = PortAbilities {
             driver: ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default(),

@@ -28,6 +28,7 @@ impl PortPlaces {
     pub(super) fn of(plan: &Plan, options: &RigOptions) -> Result<Self, Error> {
         let places = Self { site: options.site.clone(), terms: options.terms.clone() };
         let RigSite::PartOfFleet { places: given, .. } = &places.site else { return Ok(places) };
+        // The order comes from another machine, so it may not fit the plan.
         if given.len() != plan.ports.len() {
             let message = format!(
                 "the plan has {} ports, but the order gives {} interfaces",
@@ -38,6 +39,7 @@ impl PortPlaces {
         }
         let mut problems = Vec::new();
         for (port, place) in given.iter().enumerate() {
+            // `None` is a port on another node.
             let Some(location) = place else { continue };
             if let Some(other) = given[..port].iter().position(|other| other.as_ref() == Some(location)) {
                 let message = format!("`{location}` is port `{}` already", plan.ports[other].name);

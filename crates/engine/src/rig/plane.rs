@@ -81,6 +81,7 @@ impl DataPlane for TestRig {
             bench.arm_receiver(self.key, &self.specs, steered, earlier_runs.clone())?;
         }
         for bench in &mut self.benches {
+            // All senders of a node share one lease.
             let gate = self.gate.clone();
             bench.arm_sender(self.key, &self.specs, steered, gate)?;
         }

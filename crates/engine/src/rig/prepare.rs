@@ -21,6 +21,7 @@ pub(super) fn open_all(
         let mut opening = Vec::new();
         for (index, port) in ports {
             let sent = plan.streams.iter().filter(|stream| stream.tx == index);
+            // `None` marks a port that sends nothing.
             let largest = sent.map(|stream| stream.frames.largest()).max();
             opening.push((index, scope.spawn(move || opener.open(port, largest))));
         }

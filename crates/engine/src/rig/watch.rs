@@ -40,8 +40,10 @@ impl PortWatcher {
         let mut logs = BTreeMap::new();
         for (port, site) in ports {
             let links = NamespaceLinks::open(&site.netns)?;
+            // Its own netlink socket for each port, in the namespace of the interface.
             let mut look = PortLook { port, index: site.index, links };
             let asked = RealClock::new().now();
+            // An interface that the kernel does not show now cannot be compared later; it is not watched.
             if let Some(LinkObservation::Present(state)) = look.observe() {
                 logs.insert(port, EventLog::new(state, asked));
                 looks.push(look);

@@ -38,6 +38,7 @@ impl AheadLog {
             last.frames += frames;
             return;
         }
+        // Joining keeps the log within its reserved memory.
         if self.bursts.len() == MOST {
             self.join_neighbours();
         }

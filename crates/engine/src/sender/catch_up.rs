@@ -65,6 +65,7 @@ impl CatchUp {
     /// between any two of them.
     pub(crate) fn look(&mut self, due: MonoTime, now: MonoTime) {
         let behind = now.since(due);
+        // The common case first: this runs before every frame.
         if self.lag == Nanos::ZERO && behind <= SLACK {
             return;
         }

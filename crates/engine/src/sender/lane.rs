@@ -84,6 +84,7 @@ impl StreamLane {
         now: MonoTime,
         slot: &mut [u8],
     ) -> Option<usize> {
+        // The time of building, not the due time: latency must not include the sender's own delay.
         let stamp = TagStamp { key, stream: self.spec.number, time: now.as_nanos() };
         let len = match &mut self.frames {
             StreamFrames::Made(take) => take.template().render(take.nth(self.counts.frames), stamp, slot),
@@ -116,6 +117,7 @@ impl StreamLane {
     /// Nothing is sent afterwards.
     pub(super) fn settle(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) {
         self.counts.is_sending = false;
+        // A segment is settled once: after a hold, the end of the run must not count it again.
         if !std::mem::take(&mut self.is_open) {
             return;
         }
@@ -126,6 +128,7 @@ impl StreamLane {
                 playing.due_before(&self.spec.timeline, sent, elapsed)
             }
             (StreamFrames::Made(take), Some(elapsed)) => take.due_before(elapsed).min(self.end),
+            // An endless stream that was not stopped owes nothing.
             (_, None) if self.end == u64::MAX => sent,
             (_, None) => self.end,
         };
@@ -135,6 +138,7 @@ impl StreamLane {
     pub(super) fn live_counts(&self) -> StreamTxCounts {
         let frames = self.counts.frames - self.before_start.0;
         let bytes = self.counts.bytes - self.before_start.1;
+        // The last frame may belong to the start before.
         let last = self.counts.last.filter(|_| frames > 0);
         let since_start = SinceStart { frames, bytes, last, ..self.counts.since_start };
         StreamTxCounts { since_start, ..self.counts }

@@ -29,6 +29,7 @@ impl StallLog {
             self.extend(behind, now);
         } else if behind > TOLD {
             self.is_open = true;
+            // Full: the last event covers the rest, which is too wide but misses nothing.
             if self.events.len() == MOST {
                 self.extend(behind, now);
             } else {

@@ -45,6 +45,7 @@ impl SeededDice {
     /// Returns a number below `limit`, which must not be zero.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.rolls += 1;
+        // A hash of seed and roll number gives the same numbers on every platform.
         mix(self.seed, self.rolls) % limit
     }
 }

@@ -166,12 +166,14 @@ impl SimulatedLink {
     }
 
     fn launch(&mut self, buffer: usize, arrival: MonoTime) {
+        // The number breaks ties: the heap alone would not keep equal arrivals in order.
         self.flights.push(Reverse((arrival, self.launched, buffer)));
         self.launched += 1;
     }
 
     /// Gives the next frame that has arrived by `now` to `sink`, with its arrival time.
     pub(super) fn deliver(&mut self, now: MonoTime, sink: impl FnOnce(&[u8], MonoTime)) -> bool {
+        // Held frames first: their deadline may lie before the next regular arrival.
         while let Some(first) = self.held.iter().position(|held| held.deadline <= now) {
             let held = self.held.remove(first);
             self.launch(held.buffer, held.deadline);
@@ -205,6 +207,7 @@ impl SimulatedLink {
     }
 
     fn duplicate_buffer(&mut self, of: usize) -> usize {
+        // Moved out, because `copy` may grow the list of buffers.
         let bytes = std::mem::take(&mut self.buffers[of]);
         let copy = self.copy(&bytes);
         self.buffers[of] = bytes;

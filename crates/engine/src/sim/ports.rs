@@ -46,6 +46,7 @@ impl PortOpener for SimPorts {
     fn open(&self, port: &Port, _largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let leaving: Vec<&SimulatedWire> = self.wires.iter().filter(|wire| wire.from == port.name).collect();
         let arriving = self.wires.iter().filter(|wire| wire.to == port.name);
+        // Frames enter all links, so the slowest one is the speed of the port.
         let line_rate = leaving.iter().filter_map(|wire| wire.spec.rate).min();
         let tx = SimTx::new(leaving.iter().map(|wire| wire.link.clone()).collect(), RealClock::new());
         let rx = SimRx::new(arriving.map(|wire| wire.link.clone()).collect(), RealClock::new());

@@ -25,6 +25,7 @@ impl PortBench {
         &mut self,
         sample: &mut CountSample,
     ) -> Result<Option<MonoTime>, Error> {
+        // A port without a sender is part of the sample as well.
         let mut counters = TxCounters::default();
         let mut at = None;
         if let Some(worker) = self.tx.working() {
@@ -60,6 +61,7 @@ impl PortBench {
         let Some(latest) = published.pop_back() else { return Ok(()) };
         let streams = self.receives.iter().zip(latest.counts.streams);
         sample.rx.extend(streams.map(|(stream, counts)| (*stream, self.port, counts)));
+        // `sample_sender` has added the entry of this port.
         if let Some((.., counters)) = sample.ports.iter_mut().find(|(port, ..)| *port == self.port) {
             *counters = latest.counts.port;
         }
@@ -89,6 +91,7 @@ impl PortBench {
                 return Err(Error::Bug("a sender was finished twice"));
             }
         };
+        // After the ring is empty, and before `finish` consumes the lanes.
         let read = tx.port_counters();
         let record = if has_sent { tx.record() } else { SendingRecord::default() };
         let streams = if has_sent { tx.finish() } else { Vec::new() };
