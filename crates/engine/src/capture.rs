@@ -23,6 +23,7 @@ use packetrig_plan::CaptureFormat;
 use std::path::PathBuf;
 
 fn file_name_char(c: char) -> char {
+    // Slashes and spaces become `_`, so a port name can neither leave the directory nor need quoting.
     if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }
 }
 

@@ -58,6 +58,7 @@ impl<P> ChaosWorker<P> {
             return Err(Error::Injected { call });
         }
         let Some(every) = self.level.flap_every else { return Ok(false) };
+        // Up for `every` calls, then down for `flap_length`, over and over.
         Ok(call % (every + self.level.flap_length).max(1) >= every)
     }
 

@@ -40,6 +40,7 @@ impl WorkerClock for RealClock {
             self.prepare_thread();
             clock::sleep_until_ns(wake.as_nanos());
         } else {
+            // Too near to sleep: the caller calls again until the instant has come.
             clock::spin_hint();
         }
     }

@@ -135,11 +135,13 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
         }
     }));
     findings.extend(walls(machine));
+    // A note and no problem: older kernels may work, but nobody has tried.
     if machine.version < OLDEST_KERNEL {
         let what =
             format!("kernel {} is older than every kernel that packetrig is tested on", machine.kernel);
         findings.push(machine_finding(FindingLevel::Note, what, Some("use Linux 5.10 or later".into())));
     }
+    // The sender spins until a frame is due, which takes the receiver's time.
     if machine.processors < 2 {
         let what = "only one CPU: sender and receiver take turns, which lowers rates and adds latency".into();
         findings.push(machine_finding(
@@ -182,6 +184,7 @@ fn walls(machine: &MachineFacts) -> Vec<DoctorFinding> {
 }
 
 fn packet_rights(machine: &MachineFacts) -> DoctorFinding {
+    // AF_PACKET rings need CAP_NET_RAW; quieting an interface needs CAP_NET_ADMIN.
     let missing: Vec<&str> =
         ["CAP_NET_RAW", "CAP_NET_ADMIN"].into_iter().filter(|right| !machine.rights.has(right)).collect();
     let subject = FindingSubject::Machine;
@@ -224,6 +227,7 @@ fn judge_interface(
             Some(remedy.into()),
         ));
     }
+    // Announced beforehand: a run changes settings of the user's interface.
     let loud = loud_offloads(interface);
     if !loud.is_empty() {
         findings.push(interface_finding(
@@ -262,6 +266,7 @@ fn af_xdp_obstacle(machine: &MachineFacts) -> Option<&String> {
 /// Lists the back ends that work here, and the one that would be chosen.
 fn back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> String {
     let mut texts = vec!["back ends: packet".to_owned()];
+    // Old kernels do not report XDP features; such a driver counts as having none.
     let xdp = interface.xdp.unwrap_or_default();
     if machine.bpf_obstacle.is_none() {
         texts.push(
@@ -282,6 +287,7 @@ fn back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> String {
     if machine.pktgen_obstacle.is_none() {
         texts.push("pktgen (sends only)".to_owned());
     }
+    // The same conditions as in `rig::choose`, as far as they do not depend on a plan.
     let chosen = if machine.bpf_obstacle.is_none() && xdp.native && machine.processors > 1 {
         format!("; without a calibration xdp is chosen above {COMFORTABLE} frames/s")
     } else {

@@ -78,6 +78,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
     }
 
     fn control(&mut self, control: StreamControl) {
+        // A stop concerns senders only: receivers go on until they are finished.
         if let (StreamControl::StartAt(start), Some(state)) = (control, &mut self.state) {
             state.start = start;
         }
@@ -123,6 +124,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
 
     fn port_counters(&mut self) -> Result<RxCounters, Error> {
         let counters = self.port.counters()?;
+        // The counters were read anyway, so the captures get the latest value.
         for tap in self.state.iter_mut().flat_map(|state| &mut state.taps) {
             tap.ring_dropped(counters.ring_dropped);
         }

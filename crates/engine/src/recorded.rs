@@ -29,6 +29,7 @@ impl BegunFile {
     /// Reads as many bytes as show whether the file is compressed.
     fn new(mut file: File) -> io::Result<Self> {
         let mut begin = Vec::new();
+        // Fewer bytes are no error here: the decoder reports a file that is too short.
         Read::by_ref(&mut file).take(SQUEEZED.len() as u64).read_to_end(&mut begin)?;
         Ok(Self { begin: io::Cursor::new(begin), file })
     }
@@ -45,6 +46,7 @@ impl BegunFile {
     fn skip(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
         match self.file.seek(SeekFrom::Start(from.saturating_add(bytes))) {
             Ok(_) => {
+                // The bytes read first lie before the new position.
                 self.begin = io::Cursor::default();
                 Ok(bytes)
             }

@@ -123,6 +123,7 @@ impl TapLossLog {
 fn join_oldest(losses: &mut Vec<TapLoss>) {
     while losses.len() > MOST_LOSSES {
         let oldest = losses.remove(0);
+        // Joined and not dropped: the doubt gets wider, never smaller.
         losses[0] = TapLoss { from: oldest.from, frames: oldest.frames + losses[0].frames, ..losses[0] };
     }
 }
@@ -130,6 +131,7 @@ fn join_oldest(losses: &mut Vec<TapLoss>) {
 /// Removes files of taps that ended long ago.
 fn forget_old(directory: &Path, now: MonoTime) {
     for path in paths(directory) {
+        // A time in the future is from before a reboot: the monotonic clock starts again.
         let is_old = read(&path).is_none_or(|file| file.told + KEPT_FOR < now || now < file.told);
         if is_old && !runtime_directory::is_held(&path) {
             // Best effort: no run asks for the time of such a file.
@@ -205,6 +207,7 @@ impl TapLossFile {
             until: loss.until,
             frames,
         };
+        // Every loss that overlaps the run, even by a moment.
         let during = self.losses.iter().filter(|loss| loss.until > from && loss.from < until);
         let mut found: Vec<DoubtfulTapTime> = during.map(|loss| of(loss, Some(loss.frames))).collect();
         // A tap that was killed before the run forwarded nothing during the run.
@@ -220,6 +223,7 @@ impl TapLossFile {
 /// of all ports, which put losses of that time in doubt, and as caveats, which name the tap.
 pub(crate) fn doubt(result: &mut NodeResult, sends_elsewhere: bool) {
     let has_losses = result.receive.iter().any(|received| received.counts.sequence.lost > 0);
+    // Without losses nothing is in doubt, and the run need not wait for taps.
     if has_losses || sends_elsewhere {
         let times = find_between(result.started, result.ended);
         note(result, &times);

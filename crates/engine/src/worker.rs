@@ -59,6 +59,7 @@ impl<S> WorkerState<S> {
     fn publish(&self, publication: PublishedCounts<S>) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         if published.len() == KEPT {
+            // The oldest gives way: readers need the latest, and one that is a little older.
             published.pop_front();
         }
         published.push_back(publication);

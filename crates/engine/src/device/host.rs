@@ -108,6 +108,7 @@ impl DeviceHost {
         let is_allowed = self.is_allowed(now);
         // Called on every step; the machine does nothing while the state stays the same.
         self.machine.switch(self.is_wanted && is_allowed, now, &mut self.out);
+        // Frames that were built before the lease expired must not leave afterwards.
         if !is_allowed {
             self.out.clear();
             // Frames that the interface did not take while it was down shall not leave later.

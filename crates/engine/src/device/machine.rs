@@ -102,6 +102,7 @@ impl DeviceMachine {
             answers: (MonoTime::default(), 0),
             permit: None,
         };
+        // Gateways are always resolved: pings and streams to other networks need them.
         let gateways: Vec<DeviceNeighbour> =
             machine.interfaces.iter().flat_map(|(i, of)| gateways(*i, of)).collect();
         for neighbour in gateways {
@@ -168,6 +169,7 @@ impl DeviceMachine {
         // A ping without a route is kept as failed, so that its number has a state.
         let state = if route.is_some() { PingState::Waiting } else { PingState::Failed };
         let route = route.unwrap_or(PingRoute { from: to, via: NextHop::Given(interface, [0; 6]) });
+        // An id has 16 bits; the constant makes a clash with other programs' pings unlikely.
         let [.., high, low] = number.to_be_bytes();
         let id = u16::from_be_bytes([high, low]) ^ 0x7072;
         let ping = PendingPing { to, route, id, sequence: 0, send_at: now, give_up: now + within, state };

@@ -61,6 +61,7 @@ impl InterfaceMeter {
             rx_bytes: since(now.rx_bytes, start.rx_bytes),
             rx_errors: since(now.rx_errors, start.rx_errors),
             rx_dropped: since(now.rx_dropped, start.rx_dropped),
+            // Frames of emulated interfaces are not the test's.
             tx_frames: since(now.tx_frames, start.tx_frames).saturating_sub(aside),
             tx_bytes: since(now.tx_bytes, start.tx_bytes),
             tx_errors: since(now.tx_errors, start.tx_errors),

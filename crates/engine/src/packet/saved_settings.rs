@@ -90,6 +90,7 @@ impl SettingsFile {
     /// Saves the changes, or removes the file if there are none.
     pub(super) fn write(&self, changes: &[InterfaceChange]) -> Result<(), Error> {
         if changes.is_empty() {
+            // No file means that there is nothing to restore.
             return self.remove();
         }
         let saved = SavedSettings {
@@ -134,6 +135,7 @@ fn unrestored_by_file(path: &Path) -> Option<UnrestoredInterface> {
     let saved = read(path).ok()?;
     let netns = NetNs::find(saved.interface.netns_inode, None)?;
     let link = NamespaceLinks::open(&netns).ok()?.by_index(saved.interface.index).ok()?;
+    // The index may belong to another interface by now.
     let is_same = InterfaceIdentity::of(&netns, &link).is_ok_and(|identity| identity == saved.interface);
     // A living process restores its interfaces itself.
     let is_in_use = lock::is_held(&netns, &lock_name(link.index)).unwrap_or(true);

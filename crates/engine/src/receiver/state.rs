@@ -120,6 +120,7 @@ impl ReceiverState {
         let Some((lane, known)) = self.recognise(&frame) else { return self.take_unrecognised(&frame) };
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.bytes += bytes;
+        // A damaged number belongs to the run, but to no frame of it.
         self.unnumbered += u64::from(!known.is_possible);
         let lane = &mut self.lanes[lane];
         lane.take(&known, &frame, self.start);

@@ -117,6 +117,7 @@ impl RecordedPackets {
         if let Some(source) = &mut self.source {
             let skipped = source.skip(from, left)?;
             if skipped < left {
+                // The file ended inside the skipped bytes.
                 self.last = Some(from.saturating_add(skipped));
             }
         }
@@ -133,6 +134,7 @@ impl RecordedPackets {
             match source.read(&mut self.buffer[self.end..]) {
                 Ok(read) => {
                     if read == 0 {
+                        // A read of zero bytes is the only sign of the end of compressed data.
                         self.last.get_or_insert(self.position);
                     }
                     self.end += read;

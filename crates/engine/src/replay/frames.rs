@@ -118,6 +118,7 @@ impl PlayedRecording {
         due: Nanos,
         slot: &mut [u8],
     ) -> Option<usize> {
+        // Only tagged frames are numbered, so receivers see no gap for the others.
         let number = counts.numbered();
         let second = due.as_u64() / 1_000_000_000;
         // Receivers must know in which second a lost frame was due, and a recording has no formula for that. So the

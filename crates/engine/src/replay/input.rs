@@ -30,6 +30,7 @@ pub(super) struct ReplayPacket<'a> {
 impl<'a> ReplayPacket<'a> {
     /// Returns the frame without FCS. `usual` tells whether it has one where the file does not say.
     pub(super) fn frame(&self, usual: bool) -> &'a [u8] {
+        // A frame too short for header and FCS keeps its last bytes, whatever the file says.
         let has_fcs = self.has_fcs.unwrap_or(usual) && self.bytes.len() >= HEADER + FCS;
         if has_fcs { &self.bytes[..self.bytes.len() - FCS] } else { self.bytes }
     }
@@ -71,6 +72,7 @@ impl ReplayInput {
 
 /// Returns whether a packet can be replayed; counts it otherwise.
 fn pick(skipped: &mut SkippedPackets, record: &CaptureRecord<'_>) -> bool {
+    // One reason per packet, so that the counters add up to the packets of the file.
     let reason = if record.link_type != ETHERNET {
         &mut skipped.other_link
     } else if record.is_cut() {

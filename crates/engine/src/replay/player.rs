@@ -101,6 +101,7 @@ impl ReplayPlayer {
     pub(crate) fn take(&mut self, n: u64, stamp: TagStamp, slot: &mut [u8]) -> Option<WrittenFrame> {
         let (entry, bytes) = self.current.as_ref()?.frame(self.index)?;
         let frame = &mut slot[..bytes.len()];
+        // Copied, because the slot belongs to the ring and the batch goes back to the reader.
         frame.copy_from_slice(bytes);
         if let Some(place) = entry.place {
             place.write(n, stamp, frame);

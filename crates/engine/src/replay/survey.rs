@@ -30,6 +30,7 @@ pub struct ReplaySurvey {
 /// Reads all of `path` in constant memory. Fails for a file without frames that can be replayed.
 pub fn survey(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, Error> {
     let file = File::open(path).map_err(|error| refused(path, error))?;
+    // A pipe could be surveyed, but not read again for the replay.
     if !file.metadata().is_ok_and(|about| about.is_file()) {
         return Err(refused(path, "it is not a regular file, and replay reads the file more than once"));
     }
@@ -44,6 +45,7 @@ pub fn survey(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, Error
     if sums.frames == 0 {
         return Err(refused(path, empty(&input.skipped, &ending)));
     }
+    // No link carries merged frames.
     if sums.merged > 0 {
         return Err(refused(path, sums.merged_frames()));
     }

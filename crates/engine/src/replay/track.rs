@@ -52,6 +52,7 @@ impl ReplayTrack {
 
     /// Returns the second in which tagged frame `number` was due, as far as it was sent from here.
     pub fn second_of(&self, number: u64) -> u64 {
+        // The numbers increase with the seconds, and unknown seconds hold the maximum.
         let begun = self.seconds.partition_point(|first| first.load(Ordering::Relaxed) <= number);
         begun.saturating_sub(1) as u64
     }
@@ -61,6 +62,7 @@ impl ReplayTrack {
     pub(crate) fn mark(&self, from: usize, second: u64, number: u64) -> usize {
         let end = clamp_to_usize(second).saturating_add(1).min(SECONDS);
         for slot in self.seconds.get(from..end).unwrap_or_default() {
+            // Relaxed is enough: a receiver that sees an old value only dates a loss too early.
             slot.store(number, Ordering::Relaxed);
         }
         end.max(from)
@@ -78,6 +80,7 @@ impl ReplayTrack {
             Some(ReaderEnd::Failed(why)) => Some(format!("the file could not be read to its end: {why}")),
             Some(ReaderEnd::Done | ReaderEnd::Unwanted) | None => None,
         };
+        // Only a failure matters for the result: the others were known before the run.
         all.extend(failure.map(|text| (text, true)));
         all
     }

@@ -35,6 +35,7 @@ impl SendingHalf {
     pub(crate) fn stream_counts(&self) -> Vec<StreamTxCounts> {
         let mut counts = self.half.counts();
         for counts in &mut counts {
+            // After an error the half itself does not know that it sends no more.
             counts.is_sending &= !self.has_given_up;
         }
         counts
@@ -64,6 +65,7 @@ impl WorkerTask for SendingHalf {
     }
 
     fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
+        // The clock sleeps until shortly before the instant; a wait for orders would wake late.
         clock.wait(until);
         Ok(())
     }

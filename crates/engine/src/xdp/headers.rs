@@ -52,6 +52,7 @@ impl HeaderListener {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+        // Without native XDP the program runs in the kernel's generic path, with the same result.
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let rx = XdpRxOptions {
             native: features.native,

@@ -116,6 +116,7 @@ pub(super) struct XdpHold {
 impl XdpHold {
     /// Sends through a socket from now on, because of `reason`.
     pub(super) fn use_socket(&mut self, features: XdpFeatures, reason: Option<&str>) -> Result<(), Error> {
+        // A port that sends nothing needs no socket.
         let Some(longest) = self.longest else { return Ok(()) };
         let options = XskOptions { slots: SLOTS, longest, zero_copy: features.zero_copy };
         let socket = XskTx::open(&self.netns, self.index, &self.location, options)?;
@@ -132,6 +133,7 @@ impl XdpHold {
 impl HeldPort for XdpHold {
     fn settle(&mut self) -> Result<(), Error> {
         self.port.await_carrier()?;
+        // Chosen already while the port was opened.
         if self.socket.is_some() {
             return Ok(());
         }

@@ -44,6 +44,7 @@ impl XdpTap {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+        // Without native XDP the program runs in the kernel's generic path, with the same result.
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let snap = options.snap_len.unwrap_or(LONGEST);
         let rx = XdpRxOptions {
@@ -110,6 +111,7 @@ pub(super) fn translate(
     let on_match = decode(on_match);
     let on_mismatch = decode(on_mismatch);
     let code = program.translate(FilterEndings { on_match: &on_match, on_mismatch: &on_mismatch })?;
+    // The kernel reads instructions in its own byte order.
     Ok(code.into_iter().map(|insn| u64::from_ne_bytes(insn.to_bytes())).collect())
 }
 

@@ -114,6 +114,7 @@ impl LiveSender {
     fn begin(&mut self, start: MonoTime) -> Result<(), Error> {
         self.start = Some(start);
         self.runs = Some(RunCutter::new(&self.streams, start));
+        // Runs are planned before the thread starts, so that it finds work at once.
         self.plan_ahead(MonoTime::from_nanos(clock::monotonic_ns()))?;
         let name = format!("live-{}", self.location);
         if let Some(live) = &mut self.live {
@@ -129,6 +130,7 @@ impl LiveSender {
             return;
         }
         let Some(since) = self.gate.shut_since(now, start) else { return };
+        // All frames left before the lease expired: nothing was cut off.
         if self.has_left() {
             return;
         }
@@ -163,6 +165,7 @@ impl LiveSender {
         let until = self.granted_until(waiting, start, now);
         let Some(live) = &mut self.live else { return Ok(()) };
         let Some(runs) = &mut self.runs else { return Ok(()) };
+        // Only free places of the ring of runs are filled.
         for _ in waiting..RUNS {
             let Some(run) = runs.next(until) else { break };
             let shape = self.compiled.shapes[run.lane].get(&run.size);
@@ -315,6 +318,7 @@ fn fill(times: &mut Latency, frames: &[u64], longest: u64, share: f64) {
 fn batch_for(streams: &[Arc<StreamSpec>]) -> u32 {
     let in_time: u64 = streams.iter().map(|spec| spec.timeline.rate.frames_within(BATCH_TIME)).sum();
     let most = clamp_to_u32(in_time).clamp(1, MOST_BATCH);
+    // `LiveTx::open` accepts powers of two only.
     1 << most.ilog2()
 }
 
@@ -344,6 +348,7 @@ impl StreamTx for LiveSender {
                 if let Some(live) = &self.live {
                     live.stop();
                 }
+                // A stop after the last frame is no interruption.
                 let over = self.ended || self.has_left();
                 if self.stopped.is_none() && !over {
                     self.stopped = Some(MonoTime::from_nanos(clock::monotonic_ns()));
@@ -373,7 +378,9 @@ impl StreamTx for LiveSender {
             return Ok(NextStep::Done);
         }
         let live = self.live.as_mut().ok_or(Error::Bug("a sender started before it was armed"))?;
+        // An error of the program's thread becomes an error of this worker.
         live.check()?;
+        // Impossible for tables that `tables` has compiled, so it is a bug.
         if live.progress().failed > 0 {
             return Err(Error::Bug("the send program could not make a frame"));
         }

@@ -16,6 +16,7 @@ impl FileCompression {
     /// `most` is the largest number of bytes in a block.
     pub(super) fn new(level: i32, most: usize) -> io::Result<Self> {
         let mut compressor = Compressor::new(level)?;
+        // Readers then detect a damaged block instead of misreading it.
         compressor.set_parameter(CParameter::ChecksumFlag(true))?;
         Ok(Self { compressor, compressed: Vec::with_capacity(zstd_safe::compress_bound(most)) })
     }

@@ -64,6 +64,7 @@ impl KeptFrames {
     pub(super) fn end_file(&mut self, span_ns: (u64, u64), lost: LostFrames) -> FilePart {
         let next = FilePart { number: self.part.number + 1, ..FilePart::default() };
         let part = std::mem::replace(&mut self.part, next);
+        // Counters run over the whole recording; a file reports only its own losses.
         let before = std::mem::replace(&mut self.lost_before, lost);
         FilePart {
             span_ns,

@@ -18,6 +18,7 @@ impl QuietSettings {
     pub(super) fn read(netns: &NetNs, name: &str, ipv6_key: &str) -> Result<Self, packetrig_sys::Error> {
         let ethtool = EthtoolCalls::open(netns)?;
         let on = LOUD.into_iter().filter(|loud| ethtool.offload(name, *loud).unwrap_or(false));
+        // An unreadable setting compares equal only to an unreadable one.
         Ok(Self { on: on.collect(), ipv6_off: kernel::read_setting(netns, ipv6_key).ok() })
     }
 }
