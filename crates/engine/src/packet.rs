@@ -191,6 +191,7 @@ fn describe(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Result<P
     let ethtool = EthtoolCalls::open(netns)?;
     let speed = ethtool.speed(&link.name).ok().flatten();
     let speed = speed.map(|speed| BitRate::new(u64::from(speed.mbits) * 1_000_000));
+    // Informative only: a port without a known driver works.
     let driver = ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default();
     Ok(PortInfo {
         name: port.name.clone(),

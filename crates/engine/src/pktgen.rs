@@ -40,6 +40,7 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let opened = packet::open(port, options)?;
     let interface = &port.location.interface;
     let index = NamespaceLinks::open(&netns)?.by_name(interface)?.index;
+    // After `packet::open`, which has locked the interface.
     let checksums = ChecksumOffload::complete(&netns, interface);
     let doubts = SendDoubts::default();
     // After the rings are open, so that frames from before do not count.

@@ -222,6 +222,7 @@ impl TestRig {
             result.send.append(&mut sent.streams);
             all.push(sent);
         }
+        // Nobody may have asked before the end whether the senders were done.
         result.senders_done = self.senders_done.unwrap_or_else(|| self.clock.now());
         Ok(all)
     }

@@ -19,6 +19,7 @@ const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
 pub(crate) fn protocols() -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for tags in 0..=TAGS {
+        // The EtherType follows both MAC addresses and 4 bytes for each tag.
         let at = 12 + 4 * tags;
         // One level is 17 instructions: a tagged frame goes on to the next level, every other one is decided here.
         program.extend([

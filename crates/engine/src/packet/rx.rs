@@ -48,6 +48,7 @@ impl PacketRx {
             return Ok(false);
         }
         self.meter.restart()?;
+        // The uncertainty of the earlier run does not apply to the next one.
         self.converter = StampConverter::new(clock::realtime_offset());
         self.seen = 0;
         Ok(true)

@@ -57,6 +57,7 @@ impl EngineProcess {
         // PR_SET_PDEATHSIG follows the thread that forks, hence the guardian below.
         child::end_with_us(&mut prepared);
         child::lead_own_group(&mut prepared);
+        // Room for the result, so that the guardian never waits for this thread.
         let (started, start) = bounded(1);
         let (release, released) = bounded::<()>(0);
         let guardian = netns.spawn_in("engine".to_owned(), move || {

@@ -51,6 +51,7 @@ impl RecordingReader {
     /// Reads all passes; returns why no more frames follow.
     fn passes(&mut self) -> ReaderEnd {
         let loops = self.track.recording().loops;
+        // A closed channel means that the sender has dropped its player.
         let Ok(mut batch) = self.free.recv() else { return ReaderEnd::Unwanted };
         let mut schedule = ReplaySchedule { pass: 0, first: None, latest: Nanos::ZERO };
         while loops == 0 || schedule.pass < loops {

@@ -151,6 +151,7 @@ impl PortBench {
     /// Ends the emulated interfaces: from here on only the test's frames are counted.
     pub(super) fn end_host(&mut self) -> Result<(), Error> {
         let Some(mut host) = self.host.take() else { return Ok(()) };
+        // The worker first, then the machine: `end` sends what is still pending on this thread.
         let EndedWorker { work, fault } = host.quit()?;
         self.note_fault(PortPart::Interfaces, fault);
         let now = RealClock::new().now();

@@ -38,6 +38,7 @@ struct StageRound {
 impl SimulationStage<'_> {
     /// Gives an order to all parts, receivers first.
     pub fn control(&mut self, control: StreamControl) {
+        // Receivers first, as in the rig: no frame may arrive before its receiver has the start.
         self.receivers.iter_mut().for_each(|receiver| receiver.control(control));
         self.senders.iter_mut().for_each(|sender| sender.control(control));
     }

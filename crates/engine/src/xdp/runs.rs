@@ -63,6 +63,7 @@ impl RunCutter {
         if due >= until {
             return None;
         }
+        // Taken out, so that the heap's top is the next frame of another stream.
         self.due.pop();
         // A run ends before another stream's next frame: the program sends runs one after another, so a longer one
         // would delay that frame to its end.

@@ -60,6 +60,7 @@ impl FrameRx for XdpFrames {
     }
 
     fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+        // Polled: the rings hold much more than arrives in this time.
         clock::sleep_until_ns(clock::monotonic_ns() + within.min(self.look_again).as_u64());
         Ok(())
     }

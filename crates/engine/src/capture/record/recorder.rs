@@ -175,6 +175,7 @@ impl DirectionRecorder {
     pub fn frame_of(&mut self, interface: u32, frame: &RxFrame<'_>) {
         self.passed += 1;
         let kept = self.kept(frame);
+        // The kernel strips the FCS, but the length on the wire includes it.
         let extra = if self.spec.fcs { FCS } else { 0 };
         let record = FrameRecord {
             at_ns: self.wall(frame.at),

@@ -53,6 +53,7 @@ impl PortBench {
     ) -> Result<(), Error> {
         let planned = plan.captures.iter().filter(|capture| capture.ports.contains(&self.port));
         let mut wanted: Vec<WantedCapture> = planned.map(WantedCapture::of).collect();
+        // A capture of the plan replaces the general one: its filter and limits were chosen.
         if options.terms.capture_all && wanted.is_empty() && !self.receives.is_empty() {
             wanted.push(WantedCapture::default());
         }
