@@ -1,4 +1,4 @@
-//! Virtual time: what a link is known to do is what must be measured, to the frame and to the nanosecond.
+//! Virtual time: the measurement must equal the known behaviour of a link, to the frame and to the nanosecond.
 
 mod bed;
 
@@ -44,7 +44,7 @@ fn a_lease_that_ends_ends_every_stream_and_what_was_due_by_then_is_planned() {
     let outcome = Trial { gate: leased(), shut, ..Trial::of(streams, delayed(1_000)) }.run().unwrap();
     let told: Vec<_> =
         outcome.send.iter().map(|sent| (sent.counts.frames, sent.counts.lease_ended)).collect();
-    // Those due up to that instant. The other one had sent all it had to before.
+    // Frames due up to that instant. The other stream had sent all its frames before.
     assert_eq!(told, [(501, true), (20, false)]);
     assert_eq!(outcome.send[0].planned, 501, "nothing was due that was not sent");
     assert_eq!(outcome.receive[0].counts.sequence.lost, 0);

@@ -90,7 +90,7 @@ const ENDINGS: FilterEndings<'static> = FilterEndings {
     on_mismatch: &[EbpfInsn::return_value(1), EbpfInsn::exit()],
 };
 
-/// Numbers that come again and again from a seed.
+/// Random numbers that depend only on the seed.
 struct Dice(u64, u64);
 
 impl Dice {
@@ -115,7 +115,7 @@ impl Dice {
     }
 }
 
-/// A frame that most expressions have something to say about: real headers, often with values they name, cut anywhere.
+/// A frame for which expressions differ: real headers, often with values that they name, cut anywhere.
 fn frame(seed: u64) -> Vec<u8> {
     let mut dice = Dice(seed, 0);
     let mut frame = dice.of(&[[2, 0, 0, 0, 0, 2], [0xff; 6], [1, 0, 0x5e, 0, 0, 1]]).to_vec();
@@ -183,7 +183,7 @@ fn layer_4(dice: &mut Dice, frame: &mut Vec<u8>) {
     frame.extend(*dice.of(&[b"GET ", b"pack", b"\0\0\0\0"]));
 }
 
-/// The programs of all expressions; nothing where libpcap is missing, which is said.
+/// Compiles all expressions; empty where libpcap is missing, with a message.
 fn programs() -> Vec<(&'static str, FilterProgram)> {
     let compiled = |expression: &&'static str| match filter::compile(expression) {
         Ok(program) => Some((*expression, program)),
@@ -224,7 +224,7 @@ fn our_interpreter_agrees_with_libpcap() {
             undecided.push(expression);
         }
     }
-    // A filter that says the same to every frame has not been tested.
+    // A filter with the same answer for every frame would not be tested.
     let trivial = ["", "ether[40000:2] = 1", "ether[0x10000] = 1", "ether proto 0x88cc", "ip multicast"];
     undecided.retain(|expression| !trivial.contains(expression));
     assert_eq!(undecided, [""; 0]);
@@ -249,7 +249,7 @@ fn translated_filters_pass_the_verifier_and_agree_with_libpcap() {
     }
 }
 
-/// A program of every instruction there is, at random, that is sound more often than not.
+/// A random program of all instructions, valid more often than not.
 fn random_program(seed: u64) -> Option<FilterProgram> {
     let mut dice = Dice(seed, 0);
     let codes = [
@@ -266,7 +266,7 @@ fn random_program(seed: u64) -> Option<FilterProgram> {
             ClassicInsn { code: dice.of(&codes), jt: dice.byte() % 4, jf: dice.byte() % 4, k }
         })
         .collect();
-    // Where jumps may lead: the last one returns what was computed.
+    // Jumps may lead here: the last instruction returns the accumulator.
     insns.extend([0, 1, 0].map(|k| ClassicInsn { code: 6, jt: 0, jf: 0, k }));
     insns.push(ClassicInsn { code: 0x16, jt: 0, jf: 0, k: 0 });
     let jumps_to_the_end = ClassicInsn { code: 0x05, jt: 0, jf: 0, k: 3 };

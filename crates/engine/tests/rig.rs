@@ -1,4 +1,4 @@
-//! The rig with its threads, on the real clock, over back ends of both levels: the same demands, the same numbers.
+//! The rig with its threads, on the real clock: back ends of both levels must produce the same numbers.
 
 mod bed;
 
@@ -46,7 +46,7 @@ fn both_ways() -> Plan {
     plan
 }
 
-/// What every back end must make of [`both_ways`] when the frames 9, 19, 29 … are lost.
+/// Asserts the result of [`both_ways`] on every back end when the frames 9, 19, 29 … are lost.
 fn demand(result: &NodeResult, back_end: BackEnd) {
     assert_eq!(result.node, "local");
     assert!(result.started < result.senders_done && result.senders_done <= result.ended);
@@ -215,7 +215,7 @@ fn a_plan_with_captures_needs_a_place_for_them() {
 #[test]
 fn frames_too_large_for_a_port_are_refused_before_anything_is_sent() {
     let mut plan = both_ways();
-    // Named by its flow, which is not its place among the streams if flows have several.
+    // The index is that of the flow, which differs from the stream's if flows have several streams.
     plan.streams[1].flow = 3;
     plan.streams[1].frames = bed::template(packetrig_wire::header::HeaderKind::Udp, 1600).into();
     let text = execute(plan, &options(None), &MockPorts::default()).unwrap_err().to_string();
@@ -247,7 +247,7 @@ fn one_vlan_tag_is_beyond_what_a_port_takes() {
     }
 }
 
-/// Simulated ports on which something goes wrong; counts what was given back.
+/// Simulated ports with a fault; records whether they were restored.
 #[derive(Default)]
 struct Trouble {
     mood: ChaosLevel,
@@ -330,7 +330,7 @@ impl Trouble {
         plan
     }
 
-    /// Runs until something goes wrong; the ports must have been given back by then.
+    /// Runs until the fault; asserts that the ports were restored by then.
     fn failure(&self) -> Error {
         let mut rig = begin(Self::endless(), &options(None), self).expect("it begins well");
         assert!(self.settled.load(Ordering::Acquire) && !self.restored.load(Ordering::Acquire));
@@ -341,7 +341,7 @@ impl Trouble {
     }
 }
 
-/// A run with a sender or receiver that fails at one call: its result, when all ports are given back.
+/// Runs a sender or receiver that fails at one call; returns the result after all ports were restored.
 fn run_with_failure(trouble: &Trouble, plan: Plan) -> NodeResult {
     let mut rig = begin(plan, &options(None), trouble).expect("it begins well");
     watch(&mut rig, &mut |_| false).expect("a fault of a port is no error of the run");

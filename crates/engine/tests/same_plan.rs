@@ -48,7 +48,7 @@ fn frame(number: u64, sent: MonoTime) -> (MonoTime, Vec<u8>) {
 fn a_mark_that_fits_by_chance_makes_no_copy_of_an_old_frame() {
     let due = |number: u64| START + Nanos::from_millis(number);
     let mut frames: Vec<_> = (0..6000).map(|number| frame(number, due(number))).collect();
-    // A true copy, which took its time.
+    // A real copy that the network delayed.
     let (_, copy) = frame(5990, due(5990));
     frames.push((due(6001), copy));
     // The other run began five seconds later. In one of 65 536 frames its mark is what this run's key makes.

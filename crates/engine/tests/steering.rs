@@ -21,7 +21,7 @@ use packetrig_wire::size::SizePattern;
 use packetrig_wire::{FrameIndex, FrameSpec, FrameTemplate};
 use std::sync::Arc;
 
-/// Frames whose source port says which of the patterns they are.
+/// Frames with the index of their pattern as source port.
 fn counting(size: u32) -> Arc<FrameTemplate> {
     let ports = FieldPattern::Step { start: 1, step: 1, count: 50_000, down: false };
     let udp = PacketHeader::new(HeaderKind::Udp).with("src_port", ports);
@@ -74,7 +74,7 @@ impl Bed {
         })
     }
 
-    /// Runs until so many milliseconds after T.
+    /// Runs until this many milliseconds after T.
     fn run_to(&mut self, ms: u64) {
         self.stage(|stage| stage.run_until(START + Nanos::from_millis(ms))).expect("it goes on");
         // Nothing may be left to do before then.
@@ -160,7 +160,7 @@ fn a_stream_whose_lease_has_ended_sends_no_more_and_is_held_as_of_then() {
     bed.run_to(210);
     let counts = bed.counts(0).0;
     assert!(counts.lease_ended && !counts.is_sending, "{counts:?}");
-    // Later than the lease, in virtual time: what came due meanwhile was not held back by whoever holds it.
+    // After the lease, in virtual time: frames that came due since then do not count as held.
     assert_eq!(bed.hold(&[0]), [(0, counts.frames)]);
     let (sent, _) = bed.finish();
     assert_eq!((sent[0].counts.frames, sent[0].counts.lease_ended), (counts.frames, true));

@@ -184,7 +184,7 @@ fn frames_on_their_way_when_it_stops_are_in_it_and_later_ones_are_not() {
     };
     let captured = std::thread::scope(|scope| {
         let stopped = scope.spawn(|| capture.stop().unwrap());
-        // Until the order to stop lies there.
+        // Until the order to stop is in the slot.
         while !tap.is_called() {
             std::thread::yield_now();
         }

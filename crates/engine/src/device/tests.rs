@@ -252,7 +252,7 @@ fn the_kernel_lets_through_what_the_machine_understands_and_no_test_traffic() {
 proptest! {
     #[test]
     fn any_bytes_are_fine_and_only_what_is_ours_is_answered(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0usize..4, flip in any::<usize>()) {
-        // Mutations of frames that mean something reach deeper than noise.
+        // Mutations of valid frames reach deeper into the parsers than noise.
         let asker = interface(B, &[7, 8], &[]);
         let seed = match kind {
             0 => None,

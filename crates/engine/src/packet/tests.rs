@@ -81,7 +81,7 @@ fn frame(number: u32, length: usize) -> Vec<u8> {
     frame
 }
 
-/// Sends all frames, however often it takes.
+/// Sends all frames, with as many flushes as necessary.
 fn send(tx: &mut PacketTx, frames: &[Vec<u8>]) {
     let mut rest = frames;
     while !rest.is_empty() || tx.pending() > 0 {
@@ -189,7 +189,7 @@ fn frames_that_nobody_takes_are_given_up_and_counted() {
 fn a_full_receive_ring_counts_what_it_lost() {
     let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
-    // More than the ring holds, unread.
+    // More frames than the ring holds, all unread.
     let frames: Vec<_> = (0..40_000u32).map(|n| frame(n, 1_500)).collect();
     send(&mut a.tx, &frames);
     let mut seen = 0;

@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(lost_on_transmit(100, 100, 7), 0);
         assert_eq!(lost_on_transmit(100, 95, 7), 5);
         assert_eq!(lost_on_transmit(100, 95, 0), 0);
-        // Somebody else's frames are in the interface's count, too.
+        // The interface also counts frames of other programs.
         assert_eq!(lost_on_transmit(100, 120, 3), 0);
     }
 }

@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 const KEY: TagKey = TagKey(7);
-/// A test that takes longer than this is stuck.
+/// Time limit of a test: a longer one hangs.
 const PATIENCE: Nanos = Nanos::from_secs(20);
 const HELLO: &str = r#"echo '{"type":"hello","protocol":1,"name":"shell","version":"2","abilities":{"repeat":true,"endless":true}}'
 "#;

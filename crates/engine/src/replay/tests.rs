@@ -184,7 +184,7 @@ fn what_our_capture_writes_is_replayed_as_it_came() {
         drop(tap);
         let path = capture.stop().unwrap().file;
         let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
-        // Microseconds round each end.
+        // The format has microseconds, so each end is rounded.
         assert!(facts.span.as_u64().abs_diff(49 * 5_000) <= 1_000, "{}", facts.span);
         let played = played(&mut ReplayPlayer::start(&track(path, 1, "1x", facts), 0).unwrap());
         assert!(played.iter().map(|(_, bytes)| bytes).eq(&frames));
@@ -247,7 +247,7 @@ fn a_dropped_player_ends_its_reader() {
     let mut player = ReplayPlayer::start(&track, 0).unwrap();
     while player.peek() == NextFrame::NotYet {}
     drop(player);
-    // The reader's share is gone with it.
+    // The reader's reference was dropped with its thread.
     assert_eq!(Arc::strong_count(&track), 1);
 }
 

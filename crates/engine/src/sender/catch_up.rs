@@ -98,7 +98,7 @@ mod tests {
         MonoTime::default() + Nanos::from_micros(us)
     }
 
-    /// A sender of a frame each `gap` that may send at any microsecond outside of these times: when it sent which.
+    /// Simulates a sender of a frame each `gap` that cannot send during these times; returns when it sent which frame.
     fn departures(gap: u64, frames: u64, stalls: &[(u64, u64)]) -> Vec<u64> {
         let (mut catch_up, mut sent) = (CatchUp::default(), Vec::new());
         for now in 0..10_000_000 {

@@ -33,7 +33,7 @@ fn losses_of_a_tap_are_found_by_runs_of_that_time_only() {
     assert_eq!(found(&place, 500, 1150), [(1100, 1200, Some(7))]);
     assert_eq!(found(&place, 1200, 1300), []);
     assert_eq!(found(&place, 1150, 4000), [(1100, 1200, Some(7)), (1300, 5000, Some(2))]);
-    // The rings were not looked at at the same time: what one of them lost may have been lost until now.
+    // The rings are not read at the same time: a loss in one of them may be as late as now.
     log.tell(at(5100), at(5200), 12).unwrap();
     assert_eq!(found(&place, 5050, 5090), [(5000, 5200, Some(3))]);
     log.end(at(6000), 13).unwrap();

@@ -17,7 +17,7 @@ use packetrig_units::{FrameSize, MonoTime, Nanos};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-/// The latency it always reports.
+/// Constant latency of its results.
 pub const LATENCY: Nanos = Nanos::new(4_321);
 
 /// One wire between all its ports: frames sent so far, by stream.

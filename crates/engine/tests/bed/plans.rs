@@ -15,7 +15,7 @@ use packetrig_wire::header::HeaderKind;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// A run that takes longer than this is stuck.
+/// Time limit of a run: a longer one hangs.
 const PATIENCE: Nanos = Nanos::from_secs(20);
 
 /// Ports of these names.

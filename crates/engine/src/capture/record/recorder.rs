@@ -104,7 +104,7 @@ impl DirectionRecorder {
         Self::open(spec, None, offset, now)
     }
 
-    /// Works like [`Self::start`] with files that `shelf` keeps: it is told about each. Reads trailers of a
+    /// Works like [`Self::start`] with a keeper, which receives a record of each complete file. Reads trailers of a
     /// tap, continuing from `known`.
     pub fn shelved(
         spec: RecordSpec,

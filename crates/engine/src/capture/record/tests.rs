@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const FRAME: [u8; 1000] = [7; 1000];
 
-/// One frame a millisecond, and some lost in the ring.
+/// Delivers one frame per millisecond, and loses some in the ring.
 struct ScriptedFrames {
     sent: u64,
     lost: u64,
@@ -72,7 +72,7 @@ impl FrameRx for LateBlock {
     }
 }
 
-/// Time goes on by a millisecond each time somebody looks.
+/// A clock that advances by a millisecond with every look.
 #[derive(Default)]
 struct TickingClock(Cell<u64>);
 
@@ -167,7 +167,7 @@ fn a_file_spans_no_more_than_its_time_and_the_oldest_go() {
     let dir = tempfile::tempdir().unwrap();
     let rotation =
         FileRotation { every: Some(Nanos::from_millis(100)), keep: Some(2), ..FileRotation::default() };
-    // Room for all of it: how fast the disk is does not matter.
+    // The queue has room for everything, so the speed of the disk does not matter.
     let spec = RecordSpec { rotation, queue: 64 << 20, ..spec(dir.path().join("a.pcapng")) };
     let summary = run(spec, frames(1000));
     let recorded = assert_all_accounted(&summary);
@@ -189,7 +189,7 @@ fn a_disk_that_is_full_ends_it_and_every_frame_has_an_account() {
 
 #[test]
 fn a_slow_disk_costs_frames_and_not_time() {
-    // More than any disk takes while the frames are made from nothing, through a queue of four blocks.
+    // Frames are made faster than any disk writes, through a queue of four blocks.
     let dir = tempfile::tempdir().unwrap();
     let spec = RecordSpec { queue: 0, ..spec(dir.path().join("a.pcapng")) };
     let summary = run(spec, frames(100_000));

@@ -180,7 +180,7 @@ mod tests {
     use crate::stream::RxJob;
     use packetrig_stats::counts::StreamRxCounts;
 
-    /// A receiver whose last frames lie in a block until a time.
+    /// A receiver with its last frames in a block until a given time.
     struct LateBlock {
         clock: VirtualClock,
         handed_over: MonoTime,
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// How many of 10 frames are read whose block is handed over so much later, and how long that takes.
+    /// Reads 10 frames from a block that is handed over this much later; returns the frames read and the time.
     fn emptied(handed_over: Nanos, keeps_coming: bool) -> (u64, Nanos) {
         let clock = VirtualClock::new(MonoTime::default());
         let mut rx = LateBlock {

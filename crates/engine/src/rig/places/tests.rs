@@ -3,7 +3,7 @@ use crate::gate::SendGate;
 use packetrig_plan::Port;
 use std::collections::BTreeSet;
 
-/// Notes what it is asked, and objects to one interface.
+/// Records the questions of the permit, and objects to one interface.
 #[derive(Debug)]
 struct NotingOpener(&'static str);
 

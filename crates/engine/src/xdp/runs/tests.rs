@@ -44,7 +44,7 @@ fn any_timeline() -> impl Strategy<Value = StreamTimeline> {
 }
 
 proptest! {
-    /// Every frame is in one run, at its time to the nanosecond, of its size, and in the order of all streams.
+    /// Asserts that every frame is in one run, exact to the nanosecond, with its size, in the order of all streams.
     #[test]
     fn runs_hold_every_frame_at_its_time(lanes in prop::collection::vec((any_size(), any_timeline()), 1..4), grant in 1_000u64..5_000_000) {
         let specs: Vec<_> = (0..).zip(lanes).map(|(n, (size, timeline))| spec(n, size, timeline)).collect();
