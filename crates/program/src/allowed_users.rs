@@ -1,9 +1,9 @@
-//! Users of this machine whom a service lets in by their number.
+//! Users of this machine that a service admits by their number.
 
 use crate::Error;
 
-/// Refuses the overflow user ID: every user that this user namespace does not know appears under this number. `token_option` is the option
-/// of this service that names its token, if it has one.
+/// Refuses the overflow user ID: every user without a mapping in this user namespace appears under this number. `token_option` is the
+/// option of this service that names its token, if it has one.
 pub fn check_allowed_users(users: &[u32], overflow: u32, token_option: Option<&str>) -> Result<(), Error> {
     if users.contains(&overflow) {
         let token = token_option.map(|name| format!(", or give it the token ({name})")).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Conversions between widths of integers that clamp: what is too large becomes the largest value.
+//! Conversions between widths of integers that clamp: a value that is too large becomes the largest one.
 
-/// Sizes of queues and buffers as typed. Where this clamps, no address space could hold what was asked for anyway.
+/// Clamps sizes of queues and buffers as typed. No address space could hold a size that is clamped.
 pub fn clamp_to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

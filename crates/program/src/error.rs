@@ -1,9 +1,9 @@
-//! What can go wrong while a program starts and enters its sandbox, and whose fault it is.
+//! Errors while a program starts and enters its sandbox, and the party at fault.
 
 use packetrig_units::Blame;
 use std::io;
 
-/// Why a program could not start as it was told to.
+/// Error that kept a program from starting as its flags say.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

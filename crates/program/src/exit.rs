@@ -1,9 +1,9 @@
-//! Exit codes, which tell whose fault it was. `docs/book/exit-codes.md` has the same table; a test compares the two.
+//! Exit codes, which name the party at fault. `docs/book/exit-codes.md` has the same table; a test compares the two.
 
 use packetrig_units::Blame;
 use std::process::{ExitCode, ExitStatus};
 
-/// How a command ended.
+/// End of a command, as its exit code reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandExit {
     /// Done; a run passed.
@@ -44,7 +44,7 @@ impl CommandExit {
         Self::Interrupted,
     ];
 
-    /// The end of a child that is packetrig, too. A signal that killed it came from outside.
+    /// Takes over the end of a child that is packetrig, too. A signal that killed it came from outside.
     pub fn of_child(status: ExitStatus) -> Self {
         let known = |code: i32| Self::ALL.into_iter().find(|exit| i32::from(exit.code()) == code);
         status.code().and_then(known).unwrap_or(Self::World)
@@ -74,7 +74,7 @@ impl From<Blame> for CommandExit {
         match blame {
             Blame::Usage => Self::Usage,
             Blame::Plan => Self::Plan,
-            // Whether a node failed or the network to it, the user looks at the same place: `packetrig fleet status`.
+            // For a failed node and a failed network the user looks at the same place: `packetrig fleet status`.
             Blame::World | Blame::Peer => Self::World,
             Blame::Rights => Self::Rights,
             Blame::Busy => Self::Busy,

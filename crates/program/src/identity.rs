@@ -3,36 +3,36 @@
 use jiff::Timestamp;
 use std::hash::{BuildHasher, RandomState};
 
-/// A number that cannot be guessed and does not repeat.
+/// Returns a number that cannot be guessed and does not repeat.
 pub fn entropy() -> u64 {
     // The standard library seeds its hashers from the random source of the kernel, and changes the seed for each hasher.
     RandomState::new().hash_one("packetrig")
 }
 
-/// The name of the user who started this program.
+/// Returns the name of the user who started this program.
 pub fn user_name() -> String {
     let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     named.filter(|name| !name.is_empty()).unwrap_or_else(packetrig_sys::sandbox::own_user_name)
 }
 
-/// A random seed that is short enough to type.
+/// Returns a random seed that is short enough to type.
 pub fn seed() -> u64 {
     // Programs that read JSON numbers as floats are exact up to 53 bits.
     entropy() & 0xffff_ffff
 }
 
-/// An id that sorts by the time a run began: `20261121-081407-3fa9c1`.
+/// Makes an id that sorts by the time a run began: `20261121-081407-3fa9c1`.
 pub fn run_id(wall_clock_ns: u64, random: u64) -> String {
     let date = timestamp(wall_clock_ns).strftime("%Y%m%d-%H%M%S");
     format!("{date}-{:06x}", random & 0xff_ffff)
 }
 
-/// Date and time for people, UTC.
+/// Formats date and time for people, UTC.
 pub fn date(wall_clock_ns: u64) -> String {
     timestamp(wall_clock_ns).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// The date now, UTC: `2026-11-22`.
+/// Returns today's date, UTC: `2026-11-22`.
 pub fn today() -> String {
     timestamp(packetrig_sys::clock::wall_clock_ns()).strftime("%Y-%m-%d").to_string()
 }

@@ -1,7 +1,7 @@
-//! What all programs of packetrig have: how they start and end, their output, and the sandbox they enter.
+//! The common parts of all programs of packetrig: their start and end, their output, and the sandbox that they enter.
 //!
 //! Arguments become calls, and results become text, in the programs themselves. Results go to standard output, remarks and progress
-//! to standard error. Each way to end has its exit code ([`exit`]). Nothing here knows a command.
+//! to standard error. Each way to end has its exit code ([`exit`]). This crate has no knowledge of single commands.
 #![forbid(unsafe_code)]
 
 mod allowed_users;
@@ -23,7 +23,7 @@ pub use error::{Error, UnwrittenResult};
 pub use run::{CommandError, ProgramName, run};
 pub use safe_text::safe;
 
-/// Whether the user wants the command to end. Latched signals only: see [`packetrig_sys::signal::latch`].
+/// Returns true if a signal asks the command to end. Latched signals only: see [`packetrig_sys::signal::latch`].
 pub fn is_interrupted() -> bool {
     packetrig_sys::signal::received().is_some()
 }

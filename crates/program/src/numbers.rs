@@ -1,8 +1,8 @@
-//! Numbers as people read them. Display only: exact counts are in the report's JSON.
+//! Formats numbers for people. Display only: exact counts are in the report's JSON.
 
 use packetrig_units::Nanos;
 
-/// A count with its digits in threes: `1 234 567`.
+/// Formats a count with its digits in threes: `1 234 567`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -15,12 +15,12 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// A signed count as [`count`].
+/// Formats a signed count like [`count`].
 pub fn signed(value: i64) -> String {
     format!("{}{}", if value < 0 { "-" } else { "" }, count(value.unsigned_abs()))
 }
 
-/// A value with the prefix that leaves at most three digits before the point: `1.234 M`.
+/// Formats a value with the prefix that leaves at most three digits before the point: `1.234 M`.
 pub fn scaled(value: f64, unit: &str) -> String {
     // A value just below a limit can round up to `1000`, which is still right.
     let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
@@ -37,7 +37,7 @@ pub fn per_second(events: u64, length: Nanos) -> f64 {
     if seconds > 0.0 { events as f64 / seconds } else { 0.0 }
 }
 
-/// `part` of `whole` in percent, never rounded to 0 or 100 when it is not.
+/// Formats `part` of `whole` in percent. It is never rounded to 0 or 100 if it is not.
 pub fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0 %".into();
@@ -53,7 +53,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// A time, or a dash if there is none.
+/// Formats a time, or a dash if there is none.
 pub fn time(value: Option<Nanos>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())
 }

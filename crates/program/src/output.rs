@@ -1,5 +1,5 @@
-//! The one way to write: results to standard output, remarks to standard error. A closed pipe (`packetrig … | head`)
-//! ends the writing, not the work; a full disk is reported at the end. Nothing here knows what it prints.
+//! The only way to write: results to standard output, remarks to standard error. A closed pipe (`packetrig … | head`)
+//! ends the writing, not the work; a full disk is reported at the end.
 
 use crate::safe_text::coloured;
 use crate::{UnwrittenResult, safe};
@@ -27,17 +27,17 @@ impl<W: Write> CommandOutput<W> {
         Self { results, closed: false, failed: None, style }
     }
 
-    /// How results may be coloured.
+    /// Style of results: colours and width.
     pub fn style(&self) -> TextStyle {
         self.style
     }
 
-    /// The same, with lines of any length if `wide`.
+    /// Style of tables, with lines of any length if `wide`.
     pub fn style_for_tables(&self, wide: bool) -> TextStyle {
         if wide { self.style.with_width(None) } else { self.style }
     }
 
-    /// Whether the reader has closed the pipe, so that writing more is useless.
+    /// Returns true if the reader has closed the pipe, so that writing more is useless.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
@@ -69,25 +69,25 @@ impl<W: Write> CommandOutput<W> {
         Ok(())
     }
 
-    /// What kept results from being written, if anything did.
+    /// Returns the error that kept results from being written, if there was one.
     pub fn finish(self) -> io::Result<()> {
         self.failed.map_or(Ok(()), Err)
     }
 }
 
-/// Writes a warning of a command, which goes on.
+/// Writes a warning of a command that continues.
 pub fn warn(command: &str, text: impl Display) {
     remark(format_args!("{command}: warning: {text}"));
 }
 
-/// Writes an error that does not end a command; one that does is printed by `main`.
+/// Writes an error that does not end a command; `run` prints the one that does.
 pub fn tell_error(command: &str, text: impl Display) {
     remark(format_args!("{command}: error: {text}"));
 }
 
 /// Writes a line to standard error, as far as it is [safe] for a terminal.
 pub fn remark(text: impl Display) {
-    // Without a reader of standard error there is nobody to tell, and the work goes on.
+    // Without a reader of standard error the remark is lost, and the work continues.
     drop(writeln!(io::stderr(), "{}", safe(&text.to_string())));
 }
 
@@ -95,7 +95,7 @@ pub fn remark(text: impl Display) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextStyle {
     coloured: bool,
-    /// Characters in a line; `None` where lines may be of any length.
+    /// Characters in a line; `None` if lines may have any length.
     width: Option<usize>,
 }
 
@@ -111,12 +111,12 @@ impl TextStyle {
         Self { coloured: is_terminal && !unwanted, width }
     }
 
-    /// Characters in a line; `None` where lines may be of any length.
+    /// Characters in a line; `None` if lines may have any length.
     pub const fn width(self) -> Option<usize> {
         self.width
     }
 
-    /// The same for lines of this length.
+    /// The same style, for lines of this length.
     #[must_use]
     pub const fn with_width(self, width: Option<usize>) -> Self {
         Self { width, ..self }
@@ -127,7 +127,7 @@ impl TextStyle {
         Self::of(&io::stderr())
     }
 
-    /// Whether colours are used.
+    /// Returns true if colours are used.
     pub const fn is_coloured(self) -> bool {
         self.coloured
     }
@@ -153,7 +153,7 @@ impl TextStyle {
     }
 }
 
-/// The width of a terminal: `COLUMNS`, or what the terminal reports.
+/// Width of a terminal: `COLUMNS`, or the width that the terminal reports.
 fn terminal_width(terminal: &impl AsFd) -> Option<usize> {
     let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     named

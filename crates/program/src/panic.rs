@@ -1,4 +1,4 @@
-//! What the user sees of a bug: one short message instead of a back trace, and an exit code of its own.
+//! Reports a bug to the user: one short message instead of a back trace, and a separate exit code.
 
 use crate::exit::CommandExit;
 use crate::output::remark;
@@ -12,7 +12,7 @@ pub(crate) fn guarded(command: impl FnOnce() -> CommandExit) -> CommandExit {
     catch_unwind(AssertUnwindSafe(command)).unwrap_or(CommandExit::Bug)
 }
 
-/// From now on a panic of any thread prints one message.
+/// Installs a hook: a panic of any thread prints one short message.
 pub(crate) fn report_briefly(program: ProgramName) {
     std::panic::set_hook(Box::new(move |info| report(program, info)));
 }

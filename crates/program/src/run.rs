@@ -1,4 +1,4 @@
-//! From the command line to the exit code: the same for every program.
+//! Runs a program from its command line to its exit code: the same for every program.
 
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle, remark};
@@ -8,18 +8,18 @@ use packetrig_sys::private_files;
 use packetrig_units::message_with_causes;
 use std::process::ExitCode;
 
-/// What a program is called where it speaks of itself.
+/// Name and version of a program, for its messages.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramName {
     pub name: &'static str,
     pub version: &'static str,
-    /// What a user can do after a bug, as the end of a sentence; empty if nothing.
+    /// Advice to a user after a bug, as the end of a sentence; may be empty.
     pub after_bug: &'static str,
 }
 
-/// Why a command could not do its work.
+/// Error that kept a command from doing its work.
 pub trait CommandError: std::error::Error + From<UnwrittenResult> + 'static {
-    /// The exit code, which says whose fault it is.
+    /// Exit code, by the party at fault.
     fn exit(&self) -> CommandExit;
 
     /// Prints the error as the last line on standard error.
@@ -67,7 +67,7 @@ fn command<C: Parser, E: CommandError>(
     }
 }
 
-/// Help and version are results; anything else the parser says is a remark.
+/// Prints the parser's text. Help and version are results; anything else is a remark.
 fn explain_usage(
     refusal: &clap::Error,
     help: fn(String) -> String,
@@ -81,7 +81,7 @@ fn explain_usage(
     if output.finish().is_ok() { CommandExit::Ok } else { CommandExit::World }
 }
 
-/// clap would ask the terminal itself; here the same rules hold for help as for all other text (`NO_COLOR`, `TERM`).
+/// Renders the parser's text with the rules of all other text (`NO_COLOR`, `TERM`): clap would examine the terminal itself.
 fn usage_text(refusal: &clap::Error, style: TextStyle) -> String {
     let text = refusal.render();
     if style.is_coloured() { text.ansi().to_string() } else { text.to_string() }

@@ -1,5 +1,5 @@
-//! Makes text safe for a terminal: names, errors and findings come from other machines too, and a terminal obeys what it
-//! reads. Control characters are shown as escapes; line ends, tabs and our own colours stay.
+//! Makes text safe for a terminal: names, errors and findings come from other machines too, and a terminal obeys the control
+//! characters that it reads. They are shown as escapes; line ends, tabs and our own colours stay.
 
 use packetrig_units::text::is_pictured;
 use std::borrow::Cow;
@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 
 /// Sequences that may begin a text. They clear the screen for `--top` and `--watch`.
 const CLEARING: [&str; 2] = ["\u{1b}[2J\u{1b}[H", "\u{1b}[H\u{1b}[J"];
-/// Longest colour sequence that is looked for: some codes and the number.
+/// Longest colour sequence that is recognised: some codes and the number.
 const LONGEST_COLOUR: usize = 32;
 
-/// The text with everything that a terminal would obey, and readers would not see, written as an escape.
+/// Escapes all characters that a terminal would obey and a reader would not see.
 pub fn safe(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
@@ -37,31 +37,31 @@ pub fn safe(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether the character has no picture of its own, and is no line end or tab.
+/// Returns true if the character has no picture of its own and is no line end or tab.
 fn is_unsafe(c: char) -> bool {
     !matches!(c, '\n' | '\t') && !is_pictured(c)
 }
 
-/// The text in a colour, as [`safe`] lets it through. Only this program can write such a sequence: it holds a number that nobody else knows,
-/// so no text of others can colour or hide what stands behind it.
+/// Colours the text with a sequence that [`safe`] accepts. Only this program can write such a sequence: it holds a secret number, so
+/// no text from elsewhere can colour or hide the text behind it.
 pub(crate) fn coloured(text: &str, code: &str) -> String {
     let key = colour_key();
     format!("\u{1b}[{code};{key}m{text}\u{1b}[0;{key}m")
 }
 
-/// Different in each process.
+/// The secret number of colour sequences, different in each process.
 fn colour_key() -> &'static str {
     static KEY: OnceLock<String> = OnceLock::new();
     KEY.get_or_init(|| RandomState::new().build_hasher().finish().to_string())
 }
 
-/// A colour sequence of this program, and how many bytes it has with its number.
+/// A colour sequence of this program, with its length in bytes.
 struct OwnColour<'a> {
     code: &'a str,
     length: usize,
 }
 
-/// The colour sequence that the text begins with, if this program has written it.
+/// Finds the colour sequence at the beginning of the text, if this program has written it.
 fn own_colour(text: &str) -> Option<OwnColour<'_>> {
     let codes = text.strip_prefix("\u{1b}[")?;
     let end = codes.bytes().take(LONGEST_COLOUR).position(|byte| byte == b'm')?;

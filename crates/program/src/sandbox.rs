@@ -1,5 +1,5 @@
 //! The sandbox of each program that runs for a long time and reads data from others. Each program states its
-//! [`ProgramNeeds`]; this file enters the sandbox and prints what is in force. See `docs/book/sandbox.md`.
+//! [`ProgramNeeds`]; this file enters the sandbox and prints the rules that the kernel enforces. See `docs/book/sandbox.md`.
 
 mod flags;
 mod needs;
@@ -18,14 +18,14 @@ use packetrig_sys::sandbox::{
     self, ActiveWalls, ProcessCapabilities, ProcessUser, Sandbox, SandboxPolicy, ThreadClass,
 };
 
-/// A program that still has one thread, and opens what it needs.
+/// A program that still has one thread, and opens its files and sockets.
 #[derive(Debug)]
 #[must_use = "the rights that opening takes are given up by `close`"]
 pub struct ProgramOpening {
     program: &'static str,
     class: ThreadClass,
     user: Option<ProcessUser>,
-    /// Why it stays root.
+    /// Reason why it stays root.
     reason: Option<String>,
     /// The capabilities of threads that read requests.
     at_door: ProcessCapabilities,
@@ -33,7 +33,7 @@ pub struct ProgramOpening {
     sandbox: Option<Sandbox>,
 }
 
-/// To be called before there is a second thread.
+/// Begins the sandbox. Must be called before a second thread starts.
 pub fn begin(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<ProgramOpening, Error> {
     let ProgramNeeds { program, opening, kept, at_door, files, tcp, class, user } = needs;
     // A rig asks other packetrig processes which of them holds a port; Landlock would refuse their abstract sockets.
@@ -48,7 +48,7 @@ pub fn begin(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<ProgramOpening
 }
 
 impl ProgramOpening {
-    /// Gives up what is not needed any more, and prints what is in force.
+    /// Gives up rights that are not needed any more, and prints the rules that the kernel enforces.
     pub fn close(self) -> Result<(), Error> {
         let Some(sandbox) = self.sandbox else {
             let style = TextStyle::of_remarks();
@@ -67,8 +67,8 @@ impl ProgramOpening {
 }
 
 impl ProgramOpening {
-    /// The same for a program whose runs need rights that its readers of requests do not need. It returns a thread that starts runs
-    /// with these rights, and takes them from the calling thread and all threads that this one starts. Namespaces
+    /// Gives up rights like `close`, for a program whose runs need rights that its readers of requests do not need. Returns a thread
+    /// that starts runs with these rights, and takes them from the calling thread and all threads that this one starts. Namespaces
     /// with these names stay entered.
     pub fn close_beside_rigs(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
         let is_on = self.sandbox.is_some();
@@ -103,9 +103,10 @@ impl ThreadConfinement {
 }
 
 impl ProgramOpening {
-    /// The same for a program whose threads all need rights, except those that are started with the result of this.
+    /// Gives up rights like `close`, for a program whose threads all need rights, except those that the result starts.
     pub fn close_as_rig(self, namespaces: &[String]) -> Result<ThreadConfinement, Error> {
         let kept = self.sandbox.is_some().then_some(self.at_door);
+        // Entered now: setns(2) needs CAP_SYS_ADMIN, which `close` gives up.
         if kept.is_some() {
             netns::keep_entered(namespaces);
         }
@@ -138,7 +139,7 @@ fn say(program: &str, walls: &ActiveWalls, at_door: Option<ProcessCapabilities>,
     }
 }
 
-/// The user to become, or why root stays root.
+/// The user to become, or the reason why root stays root.
 #[derive(Default)]
 struct UserChoice {
     user: Option<ProcessUser>,

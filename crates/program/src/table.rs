@@ -1,14 +1,15 @@
-//! Tables of text: a header, rows, names to the left and numbers to the right. Knows nothing of what it shows.
+//! Tables of text: a header, rows, names to the left and numbers to the right.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use packetrig_units::text::one_line;
 
-/// Longest cell. What is in it may come from others, and it is one line: a text with a line end in it would look like a row of its own.
+/// Longest cell. Its text may come from other machines, and it is one line: a text with a line end would look like a separate row.
 const LONGEST_CELL: usize = 4096;
 
-/// A table without borders: they cost width and do not help to read numbers.
+/// Formats a table without borders: they cost width and do not help to read numbers.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
+    // Narrow terminals get fewer columns (`fitted_table`), never wrapped cells.
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.iter().enumerate().map(|(index, text)| aligned(index, text)));
     for row in rows {
@@ -19,8 +20,8 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
     text.lines().flat_map(|line| [" ", line.trim_end(), "\n"]).collect()
 }
 
-/// A table that is no wider than `width`: columns are left out in the order of `least_important`, and a line below says how
-/// many and what has them all. A name stands for all columns that have it.
+/// Formats a table that is no wider than `width`: columns are left out in the order of `least_important`, and a line below has
+/// their number and names the command that shows all. A name stands for all columns that have it.
 pub fn fitted_table(
     width: Option<usize>,
     header: &[&str],
@@ -54,7 +55,7 @@ fn table_width(header: &[&str], rows: &[Vec<String>], left_out: &[&str]) -> usiz
     shown.map(|index| column_width(header[index], rows.iter().filter_map(|row| row.get(index)))).sum()
 }
 
-/// Two blanks stand before each column.
+/// Width of a column with the two blanks before it.
 fn column_width<'a>(heading: &str, cells: impl Iterator<Item = &'a String>) -> usize {
     let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
     2 + widest.max(heading.chars().count())

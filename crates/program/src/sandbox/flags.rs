@@ -10,7 +10,7 @@ pub struct SandboxFlags {
     pub sandbox: SandboxMode,
 }
 
-/// For programs that need no rights after start.
+/// Flags of programs that need no rights after start.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sandbox")]
 pub struct UserFlags {

@@ -1,4 +1,4 @@
-//! What a program needs: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
+//! Needs of a program: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
 //! `docs/book/sandbox.md` has the table of all programs.
 
 use packetrig_sys::netns;
@@ -11,7 +11,7 @@ pub struct ProgramNeeds {
     pub program: &'static str,
     pub opening: ProcessCapabilities,
     pub kept: ProcessCapabilities,
-    /// Those of them that threads which read requests keep.
+    /// Those of `kept` that threads which read requests keep, too.
     pub at_door: ProcessCapabilities,
     pub files: FileRules,
     pub tcp: TcpRules,
@@ -30,11 +30,11 @@ pub enum BecomeUser {
     Stay(&'static str),
 }
 
-/// For every program at its start: files that only root reads, such as keys, the change of the user, and low ports.
+/// Capabilities of every program at its start: to read root's files, such as keys, to change the user, and to bind low ports.
 pub const TO_START: ProcessCapabilities = ProcessCapabilities::FILES
     .with(ProcessCapabilities::SWITCH_USER)
     .with(ProcessCapabilities::NET_BIND_SERVICE);
-/// Rings, interfaces and BPF programs.
+/// Capabilities to open rings and interfaces and to load BPF programs.
 pub const TO_OPEN_RINGS: ProcessCapabilities = ProcessCapabilities::NET_RAW
     .with(ProcessCapabilities::NET_ADMIN)
     .with(ProcessCapabilities::BPF)
@@ -50,7 +50,7 @@ pub fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
     }
 }
 
-/// What a rig reads and writes besides its own files. Of /proc/sys only the network part is writable: a process that can write all of
+/// Adds the files that every rig reads and writes. Only the network part of /proc/sys is writable: a process that can write all of
 /// it can become root again.
 pub fn files_of_rigs(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
     let read = read.into_iter().chain([PathBuf::from(netns::DIRECTORY)]);
@@ -58,8 +58,8 @@ pub fn files_of_rigs(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
     files_of(read, write.into_iter().chain(settings))
 }
 
-/// Root without capabilities cannot use files of other users. With this right it could use all of them, and
-/// Landlock limits it to these.
+/// Returns the right to use files of other users, if one of these is. Root without capabilities cannot use them. With this right
+/// it could use all of them, and Landlock limits it to these.
 pub fn rights_for_files<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> ProcessCapabilities {
     if sandbox::is_root() && paths.any(|path| std::fs::metadata(path).is_ok_and(|found| found.uid() != 0)) {
         ProcessCapabilities::OTHERS_FILES
