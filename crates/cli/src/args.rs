@@ -1,4 +1,4 @@
-//! The command line as typed: which words are accepted, and nothing of what they mean. Meaning starts in `commands`.
+//! The command line as typed: the words and values that it accepts. `commands` gives them their meaning.
 
 mod capture;
 mod collect;

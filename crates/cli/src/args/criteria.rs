@@ -1,4 +1,4 @@
-//! What a run has to keep to pass.
+//! Criteria that a run must keep to pass.
 
 use super::quantities::{LatencyBound, PercentArg, time_with_unit};
 use clap::Args;

@@ -8,7 +8,7 @@ use packetrig_store::files::PageChoice;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
-/// Where a run is kept.
+/// Name of a run, and the places of its files.
 #[derive(Args, Debug)]
 pub(crate) struct RunRecordArgs {
     /// Name of the run in the catalogue
@@ -23,7 +23,7 @@ pub(crate) struct RunRecordArgs {
     pub(crate) page: PageFlags,
 }
 
-/// What becomes of the page for people, `report.html`.
+/// Options of `report.html`, the page for people.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct PageFlags {
     /// Do not write report.html, the page for people

@@ -42,7 +42,7 @@ pub(crate) struct FleetPlace {
     pub(crate) fleet_directory: Option<PathBuf>,
 }
 
-/// How many nodes must be ready before a run starts.
+/// Number or share of the nodes that must be ready before a run starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartWith(pub(crate) StartPolicy);
 

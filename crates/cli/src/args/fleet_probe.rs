@@ -122,7 +122,7 @@ fn host(text: &str) -> Result<ProbedHost, String> {
     is_address.then(|| ProbedHost(text.to_owned())).ok_or_else(error)
 }
 
-/// Who probes, when, and as which run.
+/// Nodes, schedule and run of fleet probes.
 #[derive(Args, Debug)]
 pub(crate) struct ProbingOptions {
     #[command(flatten)]
@@ -170,7 +170,7 @@ pub(crate) struct ProbingSchedule {
     pub(crate) exchange: ProbeExchange,
 }
 
-/// How probes leave, and where and how long they are answered.
+/// Release mechanism of probes, and port and waiting time of their answers.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Schedule")]
 pub(crate) struct ProbeExchange {

@@ -144,7 +144,7 @@ pub(crate) struct RecordFilter {
 }
 
 impl RecordFilter {
-    /// The filter that the flags describe.
+    /// Builds the filter that the flags describe.
     pub(crate) fn filter(&self) -> Result<FlowFilter, Error> {
         if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
             return Err(Error::Usage("--from must be earlier than --to".into()));

@@ -1,4 +1,4 @@
-//! What every help page must have: one line that says what the command does, and examples that the parser takes.
+//! Tests of all help pages: one line that describes the command, and examples that the parser accepts.
 
 use super::*;
 use clap::{Command as Page, CommandFactory};

@@ -25,7 +25,7 @@ pub(crate) struct ImpairArgs {
 }
 
 impl ImpairArgs {
-    /// Whether anything is to be impaired.
+    /// Returns true if the flags impair at least one direction.
     pub(crate) fn is_any(&self) -> bool {
         self.both.is_some() || self.there.is_some() || self.back.is_some()
     }

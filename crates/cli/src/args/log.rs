@@ -101,7 +101,7 @@ pub(crate) struct BeginLog {
     pub(crate) quiet: bool,
 }
 
-/// What to do when the disk is full.
+/// Reaction to a full disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WhenFullArg {
     DropOldest,

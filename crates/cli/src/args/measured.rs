@@ -1,4 +1,4 @@
-//! Where the page finds what other commands have stored.
+//! Directories of flows and logs that the page shows.
 
 use clap::Args;
 use std::path::PathBuf;

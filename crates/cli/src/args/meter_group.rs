@@ -67,7 +67,7 @@ impl FromStr for PeerAddress {
     }
 }
 
-/// Who decides which meter exports.
+/// Program or election that decides which meter exports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RoleSourceArg(pub(crate) RoleOrders);
 
@@ -89,7 +89,7 @@ impl FromStr for RoleSourceArg {
 }
 
 impl MeterGroupArgs {
-    /// Where the role comes from.
+    /// Source of this meter's role; without `--role-from`, the meters elect the active one.
     pub(crate) fn orders(&self) -> RoleOrders {
         self.role_from.clone().map_or(RoleOrders::Election, |source| source.0)
     }

@@ -1,4 +1,4 @@
-//! Arguments of the test methods: what they share, and what each has of its own.
+//! Arguments of the test methods: those that all share, and those of each method.
 
 use super::quantities::{load, positive, positive_time, time_with_unit, vlan};
 use super::{BackEndName, FleetPlace, PageFlags, PatternArg, PercentArg, PortText, SizeArg, StoreArgs};
@@ -8,7 +8,7 @@ use packetrig_plan::PortLocation;
 use packetrig_units::{BitRate, FrameSize, Nanos, Rate};
 use std::path::PathBuf;
 
-/// What a method sends, and between which ports.
+/// Traffic of a method, and the ports that carry it.
 #[derive(Args, Clone, Debug)]
 #[command(group(clap::ArgGroup::new("traffic").args(["plan", "tx"]).required(true)))]
 pub(crate) struct MethodTraffic {
@@ -51,7 +51,7 @@ pub(crate) struct MethodFrames {
     pub(crate) size: Option<SizeArg>,
 }
 
-/// How a method runs, and what becomes of its results.
+/// Options of a method's execution and of its results.
 #[derive(Args, Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
 pub(crate) struct MethodTerms {

@@ -1,4 +1,4 @@
-//! Quantities that only the command line knows.
+//! Parsers for the quantities that only the command line accepts.
 
 pub(crate) use packetrig_program::quantities::{port, positive, positive_time};
 
@@ -85,7 +85,7 @@ impl FromStr for LatencyBound {
     }
 }
 
-/// A time that decides a verdict. Its unit must be typed: a forgotten one would turn microseconds into seconds.
+/// Parses a time that decides a verdict. Its unit must be typed: a forgotten one would turn microseconds into seconds.
 pub(crate) fn time_with_unit(text: &str) -> Result<Nanos, String> {
     let number = text.trim();
     if number.parse::<f64>().is_ok() {
@@ -94,7 +94,7 @@ pub(crate) fn time_with_unit(text: &str) -> Result<Nanos, String> {
     text.parse().map_err(|error: Error| error.to_string())
 }
 
-/// A load that a link can carry.
+/// Parses a load that a link can carry.
 pub(crate) fn load(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error: Error| error.to_string())?;
     match rate {
@@ -108,7 +108,7 @@ pub(crate) fn load(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// VLAN IDs 0 and 4095 are reserved (IEEE 802.1Q).
+/// Parses a VLAN ID. 0 and 4095 are reserved (IEEE 802.1Q).
 pub(crate) fn vlan(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (1..=4094).contains(number));
     number.ok_or_else(|| "not a VLAN ID; write a number from 1 to 4094".into())
@@ -120,8 +120,9 @@ pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// `HOST:PORT` of another machine; the host may be a name.
+/// Checks `HOST:PORT` of another machine; the host may be a name.
 pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
+    // The last colon separates the port: IPv6 addresses have colons, too.
     let parts = text.rsplit_once(':').filter(|(host, _)| {
         let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:".contains(c))
@@ -135,7 +136,7 @@ pub(crate) fn host_name(text: &str) -> Result<String, String> {
     if is_name { Ok(text.to_owned()) } else { Err("not a host name; write it like rack2.example".into()) }
 }
 
-/// The number of a user. Names would have to be looked up again after every change of the users.
+/// Parses the number of a user. Names would have to be looked up again after every change of the users.
 pub(crate) fn user_number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "not the number of a user; `id -u NAME` prints it".into())
 }
@@ -153,7 +154,7 @@ impl FromStr for BytesArg {
     }
 }
 
-/// `None` also for zero, which no option can mean, and for more than 64 bits hold.
+/// Parses a size. Returns `None` also for zero, which no option can mean, and for more than 64 bits hold.
 fn bytes(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let factor: u64 = match text[end..].trim() {
@@ -172,14 +173,14 @@ fn bytes(text: &str) -> Option<u64> {
     number.checked_mul(factor).filter(|bytes| *bytes > 0)
 }
 
-/// Nanoseconds since 1970 of a time in UTC.
+/// Parses a time in UTC and returns nanoseconds since 1970.
 pub(crate) fn moment(text: &str) -> Result<u64, String> {
     utc_nanoseconds(text).ok_or_else(|| {
         format!("`{text}` is not a time; write it like 2026-11-21 or 2026-11-21T13:00:00 (UTC)")
     })
 }
 
-/// `None` also for times that records cannot have: before 1970, or after the year 2554.
+/// Returns `None` also for times that records cannot have: before 1970, or after the year 2554.
 fn utc_nanoseconds(text: &str) -> Option<u64> {
     // A civil time would refuse the `Z`, which changes nothing here: all times are UTC.
     let time: DateTime = text.trim_end_matches('Z').parse().ok()?;
@@ -187,12 +188,12 @@ fn utc_nanoseconds(text: &str) -> Option<u64> {
     u64::try_from(zoned.timestamp().as_nanosecond()).ok()
 }
 
-/// A share of values by which figures may be worse, or another limit of a figure.
+/// Parses a limit of a figure: the share by which it may be worse, an amount in its unit, or `any`.
 pub(crate) fn figure_limit(text: &str) -> Result<FigureLimit, String> {
     text.parse().map_err(|error: BadLimit| error.to_string())
 }
 
-/// Days as `30` or `30d`.
+/// Parses days, written `30` or `30d`.
 pub(crate) fn days(text: &str) -> Result<u64, String> {
     let number = text.trim().trim_end_matches('d').trim();
     number.parse().map_err(|_| format!("`{text}` is not a number of days; write it like 30"))

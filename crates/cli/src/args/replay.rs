@@ -58,12 +58,12 @@ pub(crate) struct ReplayArgs {
     pub(crate) execution: ExecutionArgs,
 }
 
-/// How fast a recording is sent.
+/// Speed at which a recording is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PaceArg {
-    /// With the recorded gaps, scaled by this factor.
+    /// Sends with the recorded gaps, scaled by this factor.
     Recorded(ReplaySpeed),
-    /// As fast as the link carries it.
+    /// Sends as fast as the link carries the frames.
     Max,
 }
 

@@ -98,7 +98,7 @@ impl FromStr for PortText {
     }
 }
 
-/// Which senders send to which receivers.
+/// Mapping of senders to receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PatternArg {
     /// The first sender to the first receiver, the second to the second, and so on

@@ -9,7 +9,7 @@ use packetrig_units::Nanos;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-// As for `log`: `tap status` and `tap stop` lift the requirements of `tap A B`.
+// Like `log check`, the subcommands `tap status` and `tap stop` lift the requirements of `tap A B`.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Examples:\n  \
@@ -116,7 +116,7 @@ pub(crate) enum ForwarderArg {
     Packet,
 }
 
-/// A mirror as it is typed: an interface, and perhaps a station behind it.
+/// A mirror as typed: an interface and, optionally, the MAC address of a station behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MirrorText {
     pub(crate) at: PortLocation,
