@@ -1,6 +1,6 @@
 //! Live progress of a run, from its events: a few lines that change in place on a terminal, one line each second elsewhere.
 //!
-//! [`totals::ProgressTotals`] has what the run has done so far; this module only shows it. Progress goes to standard error, and
+//! [`totals::ProgressTotals`] has the counts of the run so far; this module only shows them. Progress goes to standard error, and
 //! everything in it is also in the results.
 
 mod live;
@@ -36,7 +36,7 @@ enum ProgressView {
 }
 
 impl RunProgressLine {
-    /// A view that fits standard error. `planned` is how long senders will send, if the plan has an end.
+    /// A view that fits standard error. `planned` is the time that senders will send, if the plan has an end.
     pub(crate) fn new(quiet: bool, planned: Option<Nanos>) -> Self {
         let view = match quiet {
             true => ProgressView::Nothing,
@@ -46,7 +46,7 @@ impl RunProgressLine {
         Self { view, totals: ProgressTotals::default(), started: None, planned }
     }
 
-    /// The run entered another state.
+    /// Shows that the run entered another state.
     pub(crate) fn state(&mut self, text: &str) {
         match &self.view {
             ProgressView::Nothing => {}
@@ -62,13 +62,14 @@ impl RunProgressLine {
         }
     }
 
-    /// New cumulative counts of a node.
+    /// Takes new cumulative counts of a node and shows them when a line is due.
     pub(crate) fn counters(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
         self.totals.take(node, at, sample);
         let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
         match &mut self.view {
             ProgressView::Bar(bar) => {
-                // While the run drains it is past its planned time; the bar stays full.
+                // While it drains, the run is past its planned time; the bar stays full.
+                // The bar counts in milliseconds.
                 let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
                 bar.set_message(safe(&self.totals.parts().join("\n  ")).into_owned());

@@ -14,14 +14,14 @@ use merged::{ReportRemark, merge};
 use packetrig_fleet::report::{RunReport, RunVerdict};
 use std::collections::HashSet;
 
-/// Rows shown per table; the CSV has them all.
+/// Largest number of rows of a table; the CSV has all rows.
 const MOST_ROWS: usize = 64;
-/// What shows the columns that do not fit.
+/// Command that shows the columns that do not fit.
 const ALL_COLUMNS: &str = "`packetrig report show last --wide`";
-/// Characters of a name shown in a table.
+/// Largest number of characters of a name in a table.
 const LONGEST_NAME: usize = 32;
 
-/// The whole report, verdict last.
+/// Renders the whole report, with the verdict last.
 pub(crate) fn render(report: &RunReport, style: TextStyle) -> String {
     let mut text = headline(report, style);
     let sections = [
@@ -44,7 +44,7 @@ pub(crate) fn render(report: &RunReport, style: TextStyle) -> String {
     for (title, body) in sections.iter().filter(|(_, body)| !body.is_empty()) {
         text.extend(["\n", &style.bold(title), "\n", body]);
     }
-    // Last, where the eye is when the command has ended.
+    // Last, because a reader of a terminal looks there when the command has ended.
     text.push_str(&verdict(report, style));
     text
 }
@@ -78,7 +78,7 @@ fn verdict(report: &RunReport, style: TextStyle) -> String {
     text
 }
 
-/// Why not PASS: reasons about single streams merged, the others as they are.
+/// Reasons against PASS: those about single streams merged, the others unchanged.
 fn reasons(report: &RunReport) -> Vec<String> {
     let names: HashSet<&str> = report.streams.iter().map(|stream| stream.name.as_str()).collect();
     let mut remarks = Vec::new();
@@ -92,14 +92,14 @@ fn reasons(report: &RunReport) -> Vec<String> {
     [merge(report, &remarks), others].concat()
 }
 
-/// `stream NAME: TEXT`. A name may contain a colon itself, so only names of streams of this report count.
+/// Parses `stream NAME: TEXT`. A name may contain a colon itself, so only names of streams of this report count.
 fn about_stream<'a>(reason: &'a str, names: &HashSet<&str>) -> Option<ReportRemark<'a>> {
     let (subject, text) = reason.split_once(": ")?;
     let name = subject.strip_prefix("stream ").unwrap_or(subject);
     names.contains(name).then_some(ReportRemark { subject, text })
 }
 
-/// How many rows a table does not show, and where they are.
+/// Line with the number of rows that a table does not show, and the file that has them.
 fn left_out(rows: usize, what: &str, file: &str) -> String {
     match rows.checked_sub(MOST_ROWS) {
         None | Some(0) => String::new(),

@@ -1,8 +1,8 @@
-//! `packetrig watch`: the run in progress of a server on a terminal. It is a client of the server's documented API, as the live page is,
-//! and nothing else: looking does not disturb the run.
+//! `packetrig watch`: the run in progress of a server on a terminal. Like the live page, it is only a client of the server's documented
+//! API: watching does not disturb the run.
 //!
-//! `state`, `keys` and `draw` are pure: events and keys become a state, and the state becomes a screen. `follow` and `terminal` do
-//! the work.
+//! `state`, `keys` and `draw` are pure: events and keys become a state, and the state becomes a screen. `follow` and `terminal` have
+//! the threads, the connection and the terminal.
 
 mod draw;
 mod facts;
@@ -32,7 +32,7 @@ use std::io::{IsTerminal, stdin, stdout};
 pub(crate) fn perform(arguments: &WatchArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let client = client(arguments)?;
     signal::latch()?;
-    // Before the screen changes: whoever cannot connect at all gets an error, and later losses are shown on the screen.
+    // Before the screen changes: a failure to connect at all is an error, and later losses are shown on the screen.
     let server = client.get("/api/v1/state")?;
     if !server["has"]["live"].as_bool().unwrap_or_default() {
         return Err(Error::Usage(format!(
@@ -69,7 +69,7 @@ fn client(arguments: &WatchArgs) -> Result<ApiClient, Error> {
     Ok(ApiClient::new(arguments.server.clone(), token, &trust)?)
 }
 
-/// Whether a screen can be shown, and keys can be read.
+/// Returns true if a screen can be shown and keys can be read.
 fn has_screen() -> bool {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     stdout().is_terminal() && stdin().is_terminal() && !is_dumb

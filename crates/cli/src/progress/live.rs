@@ -1,6 +1,6 @@
 //! A line of progress: it changes in place on a terminal; elsewhere a new line is printed every second.
 //!
-//! The caller makes the text; this knows only when it is due. Invariant: nothing is printed if nothing is wanted.
+//! The caller makes the text; this module decides when it is due. Invariant: nothing is printed if nothing is wanted.
 
 use crate::output::remark;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -15,7 +15,7 @@ const EVERY: Nanos = Nanos::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct LiveLine {
     view: LiveView,
-    /// When the last line was due.
+    /// Time at which the last line was due.
     last_due: Nanos,
 }
 
@@ -37,12 +37,12 @@ impl LiveLine {
         Self { view, last_due: Nanos::ZERO }
     }
 
-    /// Whether a line is due, this long after the start.
+    /// Returns true if a line is due, this long after the start.
     pub(crate) const fn is_due(&self, elapsed: Nanos) -> bool {
         !matches!(self.view, LiveView::Nothing) && elapsed.as_u64() >= self.last_due.as_u64() + EVERY.as_u64()
     }
 
-    /// Shows a line that is true this long after the start.
+    /// Shows a line for the time `elapsed` after the start.
     pub(crate) fn show(&mut self, elapsed: Nanos, text: impl Display) {
         match &self.view {
             LiveView::Nothing => {}
@@ -65,7 +65,7 @@ impl LiveLine {
 }
 
 fn bar() -> ProgressBar {
-    // A template that is wrong costs the looks of the line, not the command.
+    // A wrong template must not end the command: it only changes the look of the line.
     let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
         .unwrap_or_else(|_| ProgressStyle::default_spinner());
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4)).with_style(style)

@@ -1,4 +1,4 @@
-//! What a run has done so far: the sum of the newest counts of every node, and its rates over the last second.
+//! Counts of a run so far: the sum of the newest counts of every node, and its rates over the last second.
 
 use crate::clamp::clamp_to_u64;
 use crate::numbers::{count, per_second, percent, scaled};
@@ -9,7 +9,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-/// Rates are means over about this long.
+/// Time over which rates are averaged.
 const LOOK_BACK: Nanos = Nanos::from_secs(1);
 
 /// Adds the newest counts of all nodes and computes rates from earlier sums.
@@ -20,7 +20,7 @@ pub(crate) struct ProgressTotals {
     past: VecDeque<(MonoTime, FrameTotals)>,
 }
 
-/// What a node has counted so far.
+/// Counts of a node so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeProgress {
     totals: FrameTotals,
@@ -69,7 +69,7 @@ impl FrameTotals {
 }
 
 impl ProgressTotals {
-    /// Takes in the newest counts of a node.
+    /// Takes the newest counts of a node.
     pub(crate) fn take(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
         // Counts are cumulative: a sample that was lost or comes twice changes nothing, since the newest one replaces the others.
         let progress = self.nodes.entry(node.to_owned()).or_default();
@@ -104,7 +104,7 @@ impl ProgressTotals {
         })
     }
 
-    /// What was sent, what was received, what is lost and how late the rest was.
+    /// Texts for sent frames, received frames, and losses with the latency.
     pub(crate) fn parts(&self) -> Vec<String> {
         if let Some(probes) = self.nodes.values().filter_map(|node| node.probes).reduce(ProbeProgress::plus) {
             return vec![
@@ -145,7 +145,7 @@ impl ProgressTotals {
     }
 }
 
-/// What a receiver has seen to be lost. A node does not know what others have sent to it.
+/// Losses that a receiver has seen in its sequence numbers. A node does not know the counts of its senders.
 fn seen_loss(rx: &StreamRxCounts) -> LiveLoss {
     LiveLoss::new(rx.sequence.unique, rx.sequence.unique, rx.sequence.lost, true)
 }

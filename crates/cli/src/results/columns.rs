@@ -1,4 +1,4 @@
-//! Tables of a report for the terminal: which columns they show, under which heading, and which go first where room is short.
+//! Tables of a report for the terminal: their columns, headings, and the order in which columns are left out of narrow tables.
 
 use super::{ALL_COLUMNS, MOST_ROWS, left_out, short};
 use crate::numbers::{count, percent, scaled, signed};
@@ -7,7 +7,7 @@ use crate::table::fitted_table;
 use packetrig_fleet::report::columns::{CellValue, ColumnKind, ReportTable};
 use packetrig_units::Nanos;
 
-/// What a cell shows if its value is unknown.
+/// Text of a cell with an unknown value.
 const UNKNOWN: &str = "–";
 
 /// A column of a terminal table.
@@ -16,11 +16,11 @@ pub(super) struct ShownColumn {
     /// Name of the report's column.
     column: &'static str,
     heading: &'static str,
-    /// Stands before every value.
+    /// Text before every value.
     prefix: &'static str,
-    /// Where the table is too wide, columns are left out by this number, the smallest first.
+    /// Rank of the column: if the table is too wide, columns with the smallest rank are left out first.
     importance: u8,
-    /// It is not shown where no row has a value.
+    /// True to hide the column if no row has a value.
     is_hidden_when_empty: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) const fn always(column: &'static str, heading: &'static str) -> Shown
     if_room(column, heading, u8::MAX)
 }
 
-/// A column that is left out where room is short, those of the smallest `importance` first.
+/// A column that is left out of narrow tables, those of the smallest `importance` first.
 pub(super) const fn if_room(column: &'static str, heading: &'static str, importance: u8) -> ShownColumn {
     ShownColumn { column, heading, prefix: "", importance, is_hidden_when_empty: false }
 }
@@ -40,12 +40,12 @@ impl ShownColumn {
         self.column
     }
 
-    /// With `prefix` before every value.
+    /// Puts `prefix` before every value.
     pub(super) const fn prefixed(self, prefix: &'static str) -> Self {
         Self { prefix, ..self }
     }
 
-    /// Not shown where no row has a value.
+    /// Hides the column if no row has a value.
     pub(super) const fn hidden_when_empty(self) -> Self {
         Self { is_hidden_when_empty: true, ..self }
     }
@@ -58,7 +58,7 @@ impl ShownColumn {
     }
 }
 
-/// The table of these rows; nothing if there are none.
+/// Renders the table of these rows; empty without rows.
 pub(super) fn report_table<T: ReportTable>(
     columns: &[ShownColumn],
     rows: &[T::Row<'_>],
@@ -96,7 +96,7 @@ fn least_important(columns: &[&ShownColumn]) -> Vec<&'static str> {
     droppable.iter().map(|column| column.heading).collect()
 }
 
-/// A value as people read it.
+/// Formats a value for people.
 fn shown(value: &CellValue, kind: ColumnKind) -> String {
     match (value, kind) {
         (CellValue::Text(text), _) => short(text),

@@ -1,4 +1,4 @@
-//! The basis of the verdict: the line of each criterion, the longest outages, what happened to ports, frames that went
+//! The basis of the verdict: the line of each criterion, the longest outages, events of ports, frames that went
 //! astray and frames of other runs.
 
 use super::{left_out, short};
@@ -6,9 +6,9 @@ use crate::numbers::count;
 use crate::output::TextStyle;
 use packetrig_fleet::report::{CriterionLine, CriterionResult, OutageRow, PortReport, RunReport};
 
-/// Outages shown; the report file has more.
+/// Largest number of outages shown; the report file has more.
 const MOST_OUTAGES: usize = 10;
-/// Events and subjects shown of each kind.
+/// Largest number of events and subjects shown of each kind.
 const MOST_SHOWN: usize = 8;
 
 /// One line for each criterion, and for each subject that decides it.
@@ -80,7 +80,7 @@ fn outage(stream: &str, row: &OutageRow) -> String {
     )
 }
 
-/// What happened to ports during the run, in time since the start.
+/// Events of ports during the run, in time since the start.
 pub(super) fn events(report: &RunReport) -> String {
     let mut text = String::new();
     for port in &report.ports {
@@ -96,7 +96,7 @@ pub(super) fn events(report: &RunReport) -> String {
     text
 }
 
-/// The most frames that ports sent within short times.
+/// Largest numbers of frames that ports sent within short times.
 pub(super) fn peaks(report: &RunReport) -> String {
     report.ports.iter().filter_map(peak).take(super::MOST_ROWS).collect()
 }

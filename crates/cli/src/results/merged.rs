@@ -4,7 +4,7 @@
 use crate::numbers::count;
 use packetrig_fleet::report::RunReport;
 
-/// Up to this many remarks of one kind are on lines of their own, and this many subjects of a merged line are named.
+/// Largest number of remarks of one kind on separate lines, and number of subjects that a merged line names.
 const FEW: usize = 3;
 
 /// A remark about a stream, port or node.
@@ -43,7 +43,7 @@ fn lines(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<String> {
     vec![format!("{subjects}: {}", summary(report, same))]
 }
 
-/// What the remarks say together: the total and the worst where each begins with a count, otherwise an example.
+/// Summary of remarks: the total and the worst if each begins with a count, otherwise an example.
 fn summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
     let ReportRemark { subject, text } = same[0];
     if same.iter().all(|remark| remark.text == text) {

@@ -1,4 +1,4 @@
-//! What concerns a run over several nodes: their clocks, how far apart they began, what arrived of the whole load.
+//! Results of a run over several nodes: their clocks, the skew of their starts, the share of the load that arrived.
 
 use super::MOST_ROWS;
 use super::columns::{ShownColumn, always, if_room, report_table};
@@ -21,7 +21,7 @@ const NODES: &[ShownColumn] = &[
     if_room("start_skew_bound_ns", "bound", 1).prefixed("± "),
 ];
 
-/// A row per node, and what follows from all of them; empty for a run on one node.
+/// A row per node, then coverage and start skew; empty for a run on one node.
 pub(super) fn nodes(report: &RunReport, style: TextStyle) -> String {
     // With one node, its row would repeat the totals.
     if report.nodes.len() < 2 {

@@ -1,6 +1,6 @@
-//! Probes between the nodes of a fleet: a matrix with a row for each sender and a column for each receiver, and lists where that is clearer.
+//! Probes between the nodes of a fleet: a matrix with a row for each sender and a column for each receiver, or a list.
 //!
-//! A cell without a number says why; it never shows a zero for something that was not measured.
+//! A cell without a number has the reason; it never shows a zero for something that was not measured.
 
 use super::{MOST_ROWS, left_out, short};
 use crate::table::table;
@@ -10,9 +10,9 @@ use packetrig_stats::probe::{CapacityRange, ProbeTimes};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// With up to this many columns, a cell has the median, the 99th percentile and the bound.
+/// Largest number of columns with the median, the 99th percentile and the bound in each cell.
 const MOST_FULL_COLUMNS: usize = 5;
-/// Columns that a matrix has at most; a larger mesh is a list.
+/// Largest number of columns of a matrix; a larger mesh is a list.
 const MOST_COLUMNS: usize = 24;
 
 /// The tables of the probes; empty for a run without probes.
@@ -45,7 +45,7 @@ pub(super) fn probes(report: &RunReport) -> String {
     text
 }
 
-/// Lines by their ends.
+/// Results of pairs, by sender and receiver.
 struct ProbeMatrix<'a> {
     rows: Vec<&'a str>,
     columns: Vec<&'a str>,
@@ -64,12 +64,13 @@ impl<'a> ProbeMatrix<'a> {
         }
     }
 
-    /// A table with what `cell` says of each line.
+    /// Table with the text that `cell` makes of each pair's findings.
     fn table(&self, corner: &str, cell: impl Fn(&ProbeFindings) -> String) -> String {
         let names: Vec<String> = self.columns.iter().map(|name| shown(name)).collect();
         let header: Vec<&str> = std::iter::once(corner).chain(names.iter().map(String::as_str)).collect();
         let rows = self.rows.iter().map(|from| {
             let cells = self.columns.iter().map(|to| match self.cells.get(&(from, to)) {
+                // The plan has no such pair: a node does not probe itself.
                 None => "·".to_owned(),
                 Some(line) => line.found.as_ref().map_or_else(|| "missing".to_owned(), &cell),
             });
@@ -148,7 +149,7 @@ fn capacity_list(probes: &ProbesReport) -> String {
     format!("\n{}{}", table(&header, rows), left_out(probes.lines.len(), "pairs", "report.json"))
 }
 
-/// The capacity of a line, or why there is none.
+/// Formats the capacity of a pair, or the reason why there is none.
 fn capacity(found: &ProbeFindings) -> String {
     let rate = |bits: u64| scaled(bits as f64, "bit/s");
     match found.capacity_rate() {
@@ -165,12 +166,12 @@ fn full(times: ProbeTimes) -> String {
     format!("{} / {} ± {}", length(times.p50_ns), known_length(times.p99_ns), Nanos::new(times.bound_ns))
 }
 
-/// A percentile; a dash if there are too few samples for it.
+/// Formats a percentile; a dash if there are too few samples for it.
 fn known_length(ns: Option<i64>) -> String {
     ns.map_or_else(|| "–".to_owned(), length)
 }
 
-/// A time with its sign, to three digits: a table shows sizes, the files have all digits.
+/// Formats a time with its sign, to three digits: a table shows magnitudes, the files have all digits.
 fn length(ns: i64) -> String {
     let size = ns.unsigned_abs();
     let digits = size.checked_ilog10().unwrap_or(0);
@@ -179,7 +180,7 @@ fn length(ns: i64) -> String {
     format!("{}{}", if ns < 0 { "-" } else { "" }, Nanos::new(rounded))
 }
 
-/// A time of a line, or why there is none.
+/// Formats a time of a pair, or the reason why there is none.
 fn cell(found: &ProbeFindings, times: Option<ProbeTimes>, words: impl Fn(ProbeTimes) -> String) -> String {
     match times {
         Some(times) => words(times),
@@ -197,7 +198,7 @@ fn lost(lost: Option<u64>, sent: u64) -> String {
     }
 }
 
-/// How far off the times of a table may be at most, and how the clocks were related.
+/// Largest errors of the times of a table, by the relation of the clocks.
 fn bounds<'a>(
     findings: impl Iterator<Item = &'a ProbeFindings>,
     of: fn(&ProbeFindings) -> Option<ProbeTimes>,
@@ -224,7 +225,7 @@ fn list(probes: &ProbesReport) -> String {
         let direction =
             |lost: Option<u64>| lost.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string());
         let [there, back] = match probes.method.as_str() {
-            // Nobody tells the directions of a ping apart.
+            // A ping cannot tell the directions of a loss apart.
             "ping" => [format!("{} in all", found.counts.lost), "–".to_owned()],
             _ => [direction(found.lost_there), direction(found.lost_back)],
         };
@@ -248,7 +249,7 @@ fn list(probes: &ProbesReport) -> String {
     text
 }
 
-/// The same of probes that nobody answers.
+/// Table with a row for each pair, for probes without answers.
 fn sending_list(probes: &ProbesReport) -> String {
     let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;

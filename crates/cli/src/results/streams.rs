@@ -51,21 +51,21 @@ const LATENCY: &[ShownColumn] = &[
     if_room("jitter_rfc3550_ns", "RFC 3550", 3),
     if_room("jitter_pdv_p999_ns", "PDV p99.9", 7),
     if_room("jitter_ipdv_mean_ns", "IPDV mean", 1),
-    // Only nodes with clocks of their own leave a doubt about them.
+    // Only a run over nodes with separate clocks has this error.
     if_room("latency_clock_bound_ns", "clock error", 5).prefixed("± ").hidden_when_empty(),
 ];
 
-/// What was sent, what arrived, what is missing.
+/// Table of sent, received and lost frames.
 pub(super) fn counts(report: &RunReport, style: TextStyle) -> String {
     report_table::<StreamTable>(COUNTS, &StreamTable::rows(report), "streams", style)
 }
 
-/// How well the schedule was kept.
+/// Table of deviations from the schedule.
 pub(super) fn sending(report: &RunReport, style: TextStyle) -> String {
     streams_with(SENDING, report, |stream| stream.sent.is_some(), style)
 }
 
-/// How long frames were under way, and how much that varied.
+/// Table of latency and jitter.
 pub(super) fn latency(report: &RunReport, style: TextStyle) -> String {
     streams_with(LATENCY, report, |stream| stream.latency.is_some(), style)
 }

@@ -1,4 +1,4 @@
-//! What concerns the run as a whole: ports, the ledger, captures, caveats.
+//! Results of the run as a whole: ports, the ledger, captures, caveats.
 
 use super::columns::{ShownColumn, always, if_room, report_table};
 use super::merged::{ReportRemark, merge};
@@ -26,7 +26,7 @@ const PORTS: &[ShownColumn] = &[
     if_room("rx_stamp", "rx stamp", 1),
 ];
 
-/// What the ports counted, what ran on them, and why.
+/// Table of the ports' counts, and the reasons for their back ends.
 pub(super) fn ports(report: &RunReport, style: TextStyle) -> String {
     let is_fleet = report.ports.iter().any(|port| port.fleet_node().is_some());
     let columns: Vec<ShownColumn> =
@@ -43,7 +43,7 @@ fn why(port: &PortReport) -> String {
     format!("back end {}: {}", word(&port.info.back_end), port.info.why)
 }
 
-/// Every account in the order in which frames pass, then where lost frames were lost.
+/// Every account in the order in which frames pass, then the places of losses.
 pub(super) fn ledger(report: &RunReport) -> String {
     let mut text = String::new();
     for (side, accounts) in SIDES {
@@ -117,7 +117,7 @@ fn known(frames: Option<u64>) -> String {
     frames.map_or_else(|| "not known".to_owned(), count)
 }
 
-/// Capture files and what they lack.
+/// Capture files and their missing frames.
 pub(super) fn captures(report: &RunReport) -> String {
     report.captures.iter().map(capture_line).collect()
 }
@@ -144,12 +144,12 @@ pub(super) fn caveats(report: &RunReport, style: TextStyle) -> String {
     lines.into_iter().take(MOST_ROWS).chain([more]).collect()
 }
 
-/// `handed over` for `handed_over`: an account as the ledger's rules call it.
+/// Name of an account as in the ledger's rules: `handed over` for `handed_over`.
 fn name(account: LedgerAccount) -> String {
     word(&account).replace('_', " ")
 }
 
-/// The word a value has in the report's JSON.
+/// Word of a value in the report's JSON.
 fn word(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

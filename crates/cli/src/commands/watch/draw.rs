@@ -15,10 +15,10 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 
-/// Height from which the ledger has all its accounts, and from which there are both tables.
+/// Smallest heights of the whole ledger and of both tables.
 const TALL: u16 = 24;
 const TALLEST: u16 = 32;
-/// Columns of the totals before the sparkline, and the least that a sparkline needs.
+/// Columns of the totals before the sparkline, and the smallest width of a sparkline.
 const TOTALS_WIDTH: u16 = 54;
 const LEAST_SPARKLINE: u16 = 10;
 
@@ -33,7 +33,7 @@ impl Theme {
         Self { is_coloured }
     }
 
-    /// Without colour, so that it is the same for everybody.
+    /// Style of titles. It has no colour, so that it is the same for everybody.
     fn title() -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
@@ -63,13 +63,13 @@ impl Theme {
     }
 }
 
-/// Takes the screen from top to bottom.
+/// Rows of the screen that are not drawn yet.
 struct ScreenRows {
     left: Rect,
 }
 
 impl ScreenRows {
-    /// The next rows; fewer if there is no more room.
+    /// Takes the next rows from the top; fewer if fewer are left.
     fn take(&mut self, height: u16) -> Rect {
         let height = height.min(self.left.height);
         let taken = Rect { height, ..self.left };
@@ -169,7 +169,7 @@ fn run_line(run: &RunFacts) -> Line<'static> {
     Line::from(format!("{started} of {total} streams send{paused}; {seconds:.1} s; {state}; run {id}"))
 }
 
-/// What is known of the verdict, which the run gets at its end.
+/// Losses and the last finding: a preview of the verdict, which comes at the end of the run.
 fn so_far(run: &RunFacts, theme: Theme) -> Line<'static> {
     let losses = &run.losses;
     let style = if losses.lost.0 > 0 { theme.bad() } else { theme.good() };
@@ -198,7 +198,7 @@ fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState,
     }
 }
 
-/// A line of totals, and behind it the rates of the last seconds, from 0.
+/// Draws a line of totals, and behind it the rates of the last seconds, from 0.
 fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String, of: fn(&RatePoint) -> f64) {
     draw_line(frame, area, Line::from(line));
     let x = area.x + TOTALS_WIDTH;
@@ -215,7 +215,7 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String
     frame.render_widget(Sparkline::default().data(values), Rect { x, width, ..area });
 }
 
-/// Where frames were lost, in one line.
+/// One line with the losses by place.
 fn places(run: &RunFacts, theme: Theme) -> Line<'static> {
     let mut spans = vec![Span::raw("Lost")];
     let short_names = [": sender ", " | path or in doubt ", " | receiver "];
@@ -240,7 +240,7 @@ fn message(state: &WatchState) -> Line<'static> {
     ])
 }
 
-/// The keys that fit.
+/// One line with the keys that fit.
 fn legend(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
     if state.entry.is_some() {
         return Line::from("Enter apply  Esc cancel");
@@ -252,6 +252,7 @@ fn legend(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
             continue;
         }
         used += handler.key.len() + handler.word.len() + 3;
+        // The two blanks behind the last key may be cut off.
         if used > usize::from(width) + 2 {
             break;
         }

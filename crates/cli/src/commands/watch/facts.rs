@@ -1,6 +1,6 @@
-//! The state of a run as the server's API tells it (`docs/book/page-api.md`). What is absent there is `None` here, never 0.
+//! The state of a run from the server's API (`docs/book/page-api.md`). A value that is absent there is `None` here, never 0.
 //!
-//! Names are text of strangers: [`printable`] makes them harmless before they are shown.
+//! Names come from other machines: [`printable`] makes them harmless before they are shown.
 
 use crate::numbers;
 use packetrig_program::safe;
@@ -23,7 +23,7 @@ pub(super) struct RunFacts {
     pub(super) ended: Option<String>,
     pub(super) elapsed_ms: u64,
     pub(super) totals: TotalFacts,
-    /// By the names of accounts in `report.json`.
+    /// Counts by the names of accounts in `report.json`.
     pub(super) ledger: BTreeMap<String, FrameCount>,
     pub(super) losses: LossFacts,
     pub(super) ports: Vec<PortFacts>,
@@ -102,7 +102,7 @@ impl PortFacts {
     }
 }
 
-/// Rows of streams as the server sends them: the requested ones, as columns.
+/// The requested rows of streams, in columns as the server sends them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct StreamFacts {
@@ -131,7 +131,7 @@ struct StreamColumns {
     latency_max_ns: Vec<Option<f64>>,
 }
 
-/// A stream.
+/// Row of a stream in the table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct StreamRow {
     pub(super) name: String,
@@ -150,7 +150,7 @@ pub(super) struct StreamRow {
 }
 
 impl StreamFacts {
-    /// The stream at this place after sorting and filtering; `None` if its row was not sent.
+    /// Returns the stream at this place after sorting and filtering; `None` if its row was not sent.
     pub(super) fn row(&self, place: usize) -> Option<StreamRow> {
         let at = place.checked_sub(self.from)?;
         let columns = &self.columns;
@@ -174,8 +174,8 @@ impl StreamFacts {
         })
     }
 
-    /// The place of the stream with this name, if its row was sent. A flow with several routes has a row of this name for each: then
-    /// the place is the one nearest to `near`.
+    /// Returns the place of the stream with this name, if its row was sent. A flow with several routes has a row of this name for each:
+    /// then the place is the one nearest to `near`.
     pub(super) fn place_of(&self, name: &str, near: usize) -> Option<usize> {
         let names = self.columns.name.iter().enumerate();
         names
@@ -205,7 +205,7 @@ impl<'de> Deserialize<'de> for FrameCount {
 }
 
 impl LossFacts {
-    /// In one sentence, what is known of losses so far.
+    /// Describes the losses so far in one sentence.
     pub(super) fn sentence(&self) -> String {
         let lost = match self.lost.0 {
             0 => "no frame is lost".to_owned(),
@@ -216,7 +216,7 @@ impl LossFacts {
         if self.in_flight_or_lost.0 == 0 { lost } else { format!("{lost}, {open} are in flight or lost") }
     }
 
-    /// Where they were lost, in the order of a frame's way.
+    /// Losses by place, in the order of a frame's way.
     pub(super) fn places(&self) -> [(&'static str, Option<u64>); 3] {
         let count = |count: Option<FrameCount>| count.map(|count| count.0);
         [
@@ -227,7 +227,7 @@ impl LossFacts {
     }
 }
 
-/// Text of a stranger in one line that a terminal shows and does not obey.
+/// Makes one line of text from another machine, without codes that a terminal would obey.
 pub(super) fn printable(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {
@@ -237,12 +237,12 @@ pub(super) fn printable(text: &str) -> String {
     safe(&harmless).into_owned()
 }
 
-/// A count, or why there is none.
+/// Formats a count, or the reason why there is none.
 pub(super) fn known(count: Option<u64>) -> String {
     count.map_or_else(|| "not measured".to_owned(), numbers::count)
 }
 
-/// A time in ns with three digits at most.
+/// Formats a time in ns with three digits at most.
 pub(super) fn latency(ns: Option<f64>) -> String {
     let Some(ns) = ns.filter(|ns| ns.is_finite()) else { return "–".to_owned() };
     let (value, unit) = match ns.abs() {
@@ -251,11 +251,12 @@ pub(super) fn latency(ns: Option<f64>) -> String {
         below if below < 1e9 => (ns / 1e6, "ms"),
         _ => (ns / 1e9, "s"),
     };
+    // 9.995 and 99.95 round up to a number with a digit more.
     let places = if value.abs() < 9.995 { 2 } else { usize::from(value.abs() < 99.95) };
     format!("{value:.places$} {unit}")
 }
 
-/// A rate per second; a dash if it is not known.
+/// Formats a rate per second; a dash if it is not known.
 pub(super) fn rate(value: Option<f64>, unit: &str) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else { return "–".to_owned() };
     let (scale, prefix) = match value.abs() {
@@ -265,11 +266,12 @@ pub(super) fn rate(value: Option<f64>, unit: &str) -> String {
         _ => (1e9, "G"),
     };
     let value = value / scale;
+    // The limits leave three digits after rounding, as for latencies.
     let places = if prefix.is_empty() || value >= 99.95 { 0 } else { 1 + usize::from(value < 9.995) };
     format!("{value:.places$} {prefix}{unit}").trim_end().to_owned()
 }
 
-/// Bits of layer 2 for bytes per second.
+/// Formats bytes per second as bits of layer 2.
 pub(super) fn bit_rate(bytes: Option<f64>) -> String {
     rate(bytes.map(|bytes| bytes * 8.0), "bit/s")
 }

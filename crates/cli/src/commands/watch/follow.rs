@@ -1,5 +1,5 @@
 //! The connection to the server: one thread follows its events and connects again when they end, another one delivers orders. Neither
-//! waits for the screen longer than the queue of events is.
+//! waits for the screen unless the queue of events is full.
 
 use super::orders::StreamOrder;
 use super::state::StreamWindow;
@@ -10,20 +10,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
-/// Events that wait for the screen. Then the follower waits, and the server skips states.
+/// Largest number of events that wait for the screen. With a full queue the follower waits, and the server skips states.
 const MOST_WAITING: usize = 8;
-/// How often the follower looks whether it is to end or to ask for other rows.
+/// Interval between two checks of the follower for the end and for requests of other rows.
 const LOOK: Duration = Duration::from_millis(100);
-/// Looks between two attempts to connect.
+/// Number of such intervals between two attempts to connect.
 const LOOKS_BETWEEN_ATTEMPTS: u32 = 10;
-/// Looks for the end of the threads before the program ends without them.
+/// Number of such intervals that the program waits at its end for the threads.
 const LOOKS_AT_END: u32 = 5;
 /// States per second of a screen.
 const SCREEN_RATE: u32 = 5;
-/// Most rows of the API.
+/// Largest number of rows that the API returns.
 const ALL_ROWS: usize = 10_000;
 
-/// What comes to the screen.
+/// An event for the screen.
 #[derive(Debug)]
 pub(super) enum WatchEvent {
     Connected,
@@ -62,6 +62,7 @@ impl EventRequest {
 
     fn path(&self, has_history: bool) -> String {
         let StreamWindow { sort, filter, from, rows } = &self.window;
+        // RFC 3986 permits encoding every byte; the filter may contain `&`, `#` or blanks.
         let filter = filter.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
         let Self { rate, .. } = self;
         format!(
@@ -99,13 +100,13 @@ impl ServerLink {
         Self { events: Some(events), orders: Some(orders), request, is_ending, threads }
     }
 
-    /// The next event; `None` if there is none within this time. Fails if trying again is of no use.
+    /// Returns the next event; `None` if none arrives within this time. Fails if trying again is of no use.
     pub(super) fn next(&self, patience: Duration) -> Result<Option<WatchEvent>, ClientError> {
         let Some(events) = &self.events else { return Ok(None) };
         match events.recv_timeout(patience) {
             Ok(event) => event.map(Some),
             Err(_) if self.threads.iter().any(JoinHandle::is_finished) => {
-                // They end only with an error, which came before, or by a panic, which `drop` passes on.
+                // The threads end only after an error, which was received before, or by a panic, which `drop` passes on.
                 Err(ClientError::Options("the thread that follows the server has ended".to_owned()))
             }
             Err(_) => Ok(None),
@@ -128,7 +129,7 @@ impl ServerLink {
 impl Drop for ServerLink {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::Release);
-        // Threads that wait at their queues see that nobody is at the other end.
+        // Threads that wait at their queues see that the other end is closed.
         drop((self.events.take(), self.orders.take()));
         // A thread may wait for a server that does not answer. It holds nothing but a connection, and the user wants the end now.
         for _ in 0..LOOKS_AT_END {

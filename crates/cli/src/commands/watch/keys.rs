@@ -13,12 +13,12 @@ const DOWN_PERCENT: u64 = 91;
 /// Stands for Ctrl-C, which quits whatever else the keys do at the moment.
 pub(super) const INTERRUPT: KeyCode = KeyCode::Null;
 
-/// A key and what it does.
+/// A key and its action.
 pub(super) struct KeyHandler {
     codes: &'static [KeyCode],
-    /// As the legend shows it.
+    /// Name of the key in the legend.
     pub(super) key: &'static str,
-    /// A word or two, for the legend; empty if it is only on the help page.
+    /// Short text for the legend; empty if the key is only on the help page.
     pub(super) word: &'static str,
     pub(super) explanation: &'static str,
     action: KeyAction,
@@ -30,13 +30,13 @@ enum KeyAction {
 }
 
 impl KeyHandler {
-    /// Whether it changes the run.
+    /// Returns true if the key changes the run.
     pub(super) const fn is_order(&self) -> bool {
         matches!(self.action, KeyAction::Order(_))
     }
 }
 
-/// In the order of the legend, which leaves out the last ones on narrow screens.
+/// All keys in the order of the legend, which leaves out the last ones on narrow screens.
 pub(super) const HANDLERS: &[KeyHandler] = &[
     look(&[KeyCode::Char('q')], "q", "quit", "quit; the run continues", |state| state.has_ended = true),
     look(&[KeyCode::Char('?')], "?", "help", "this page; any key closes it", |state| state.is_helping = true),
@@ -89,7 +89,7 @@ pub(super) const HANDLERS: &[KeyHandler] = &[
     }),
 ];
 
-/// A key that changes only the view.
+/// Makes a key that changes only the view.
 const fn look(
     codes: &'static [KeyCode],
     key: &'static str,
@@ -100,7 +100,7 @@ const fn look(
     KeyHandler { codes, key, word, explanation, action: KeyAction::Look(act) }
 }
 
-/// A key that changes the run.
+/// Makes a key that changes the run.
 const fn order(
     codes: &'static [KeyCode],
     key: &'static str,

@@ -9,7 +9,7 @@ use crate::output::{CommandOutput, remark};
 use serde_json::json;
 use std::time::Duration;
 
-/// How often signals are looked for.
+/// Interval between two checks for signals.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Prints a line for each state.

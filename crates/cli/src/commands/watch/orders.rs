@@ -1,4 +1,4 @@
-//! What a key can order of the server.
+//! Orders to the server that keys can give.
 
 use super::facts::printable;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub(super) enum OrderedChange {
 }
 
 impl StreamOrder {
-    /// The call of the API.
+    /// Path of the API call.
     pub(super) fn path(&self) -> &'static str {
         match self.change {
             OrderedChange::Percent(_) | OrderedChange::Rate(_) => "/api/v1/rates",
@@ -45,7 +45,7 @@ impl StreamOrder {
         body
     }
 
-    /// What it does, for the line of messages.
+    /// Describes the order, for the line of messages.
     pub(super) fn description(&self) -> String {
         let streams = match self.streams.as_slice() {
             [] => "all streams".to_owned(),

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::VecDeque;
 
-/// Most points that are kept: more than the widest terminal has columns.
+/// Largest number of points that are kept: more than the widest terminal has columns.
 const MOST_POINTS: usize = 600;
 const POINT_MS: u64 = 1000;
 
@@ -41,7 +41,7 @@ impl RateHistory {
         }
     }
 
-    /// Begins anew with the data of the event `history`.
+    /// Replaces all points by the data of the event `history`.
     pub(super) fn restart(&mut self, data: &Value) {
         self.configuration = data["configuration"].as_u64().unwrap_or_default();
         let columns: HistoryColumns = serde_json::from_value(data["columns"].clone()).unwrap_or_default();
@@ -49,6 +49,7 @@ impl RateHistory {
         let points: Vec<(u64, u64, u64)> =
             columns.elapsed_ms.iter().zip(counts).map(|(ms, (tx, rx))| (*ms, tx.0, rx.0)).collect();
         self.points.clear();
+        // The server sends cumulative counts: a rate needs two points.
         for pair in points.windows(2) {
             let [(before, tx_before, rx_before), (now, tx, rx)] = [pair[0], pair[1]];
             let per_second = |count: u64| count as f64 * 1000.0 / now.saturating_sub(before).max(1) as f64;

@@ -1,4 +1,4 @@
-//! What the screen shows: the latest facts of the server, and what the user has chosen to see. Pure: events and keys come as values.
+//! State of the screen: the latest facts of the server, and the user's choices. Pure: events and keys come as values.
 
 use super::facts::{LiveFacts, RunFacts, StreamRow, printable};
 use super::follow::WatchEvent;
@@ -40,12 +40,12 @@ pub(super) enum Pane {
     Ports,
 }
 
-/// Whether facts arrive.
+/// State of the connection to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ServerConnection {
     Connecting,
     Connected,
-    /// With the reason. The connection is tried again.
+    /// Lost for this reason. The connection is tried again.
     Lost(String),
 }
 
@@ -117,7 +117,7 @@ impl WatchState {
         }
     }
 
-    /// What is shown: the latest state, or the frozen one.
+    /// Returns the snapshot that is shown: the latest one, or the frozen one.
     pub(super) fn shown(&self) -> &Snapshot {
         self.frozen.as_ref().unwrap_or(&self.latest)
     }
@@ -139,13 +139,13 @@ impl WatchState {
         SORTS[self.sort].1
     }
 
-    /// The column that the rows are sorted by, and whether the largest comes first.
+    /// Name of the sorted column, and true if its largest value comes first.
     pub(super) fn sort_column(&self) -> (&'static str, bool) {
         let column = SORTS[self.sort].0;
         (column.trim_start_matches('-'), column.starts_with('-') != self.is_reversed)
     }
 
-    /// The rows that the server is asked for.
+    /// Rows to request from the server.
     pub(super) fn window(&self) -> StreamWindow {
         let (column, is_descending) = self.sort_column();
         let sign = if is_descending && !column.is_empty() { "-" } else { "" };
@@ -188,9 +188,10 @@ impl WatchState {
 
     fn take(&mut self, facts: LiveFacts) {
         if facts.configuration != self.latest.facts.configuration {
+            // Streams of another configuration may have the same names.
             self.selected_name = None;
         }
-        // The server sends no history to a connection that did not ask for it: without this, the curves of the last run would stay.
+        // The server sends the history only to connections that asked for it: without this, the curves of the last run would stay.
         self.latest.rates.begin_configuration(facts.configuration);
         self.latest.facts = facts;
         if let Some(run) = &self.latest.facts.run {
@@ -199,8 +200,8 @@ impl WatchState {
         self.follow_selection();
     }
 
-    /// The selection stays with its stream when rows move. If the stream is no longer among the rows, the one under the highlight is
-    /// selected: keys act only on what is highlighted.
+    /// Keeps the selection at its stream when rows move. If the stream is no longer among the rows, the one under the highlight is
+    /// selected: keys act only on the highlighted stream.
     fn follow_selection(&mut self) {
         let streams = self.run().map(|run| &run.streams);
         let place = streams
@@ -244,7 +245,7 @@ impl WatchState {
         self.entry = Some(TextEntry { kind, text });
     }
 
-    /// The order for the streams that keys act on; `None`, with a message, if there is none.
+    /// Makes the order for the streams that keys act on; `None`, with a message, if there is no such stream.
     pub(super) fn order(&mut self, change: OrderedChange) -> Option<StreamOrder> {
         if self.latest.facts.run.is_none() {
             self.say("there is no configuration, so there are no streams");
@@ -263,7 +264,7 @@ impl WatchState {
         Some(order)
     }
 
-    /// The streams that keys act on, in words.
+    /// Describes the streams that keys act on.
     pub(super) fn target(&self) -> String {
         match (self.acts_on_all, &self.selected_name) {
             (true, _) => "all streams".to_owned(),
@@ -272,7 +273,7 @@ impl WatchState {
         }
     }
 
-    /// A key while text is entered.
+    /// Handles a key while text is entered.
     pub(super) fn on_entry_key(&mut self, code: KeyCode) -> Option<StreamOrder> {
         let entry = self.entry.as_mut()?;
         match code {
@@ -294,6 +295,7 @@ impl WatchState {
         match kind {
             EntryKind::Filter => {
                 self.filter = text;
+                // The old place means nothing among the rows of another filter.
                 self.selected = 0;
                 self.selected_name = None;
                 None

@@ -1,4 +1,4 @@
-//! The terminal: enters the second screen, draws states, reads keys, and leaves the terminal as it was, whatever ends the program.
+//! The terminal: enters the second screen, draws states, reads keys, and restores the terminal, whatever ends the program.
 
 use super::draw::{Theme, draw};
 use super::follow::ServerLink;
@@ -24,10 +24,10 @@ use std::time::Duration;
 
 /// Longest time between two drawings.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Most events and keys that are handled between two drawings.
+/// Largest number of events and keys that are handled between two drawings.
 const MOST_AT_ONCE: usize = 64;
 
-/// Whether the terminal shows our screen. The terminal is the process's, and so is this.
+/// True while the terminal shows our screen. A process has one terminal, hence a static.
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// Shows the run until the user, a signal or the end of the terminal ends it.
@@ -37,6 +37,7 @@ pub(super) fn show(link: &ServerLink, state: &mut WatchState, is_coloured: bool)
     let mut terminal = Terminal::new(CrosstermBackend::new(stdout())).map_err(failed)?;
     let theme = Theme::new(is_coloured);
     let shown = show_until_end(link, state, theme, &mut terminal);
+    // Before an error is printed: it would be lost with the second screen.
     drop(screen);
     shown
 }
@@ -55,7 +56,7 @@ fn show_until_end(
             state.on_event(event);
         }
         match terminal.draw(|frame| draw(frame, state, theme)) {
-            // It hung up meanwhile.
+            // The terminal hung up while it was drawn.
             Err(_) if is_hung_up(stdin()) => return Ok(()),
             drawn => drawn.map_err(failed)?,
         };
@@ -65,8 +66,8 @@ fn show_until_end(
     Ok(())
 }
 
-/// Reads keys on a thread of its own. crossterm reads on for ever when the terminal has hung up, and looks for no signal meanwhile:
-/// the thread that draws must not be the one that waits there.
+/// Reads keys on its own thread. crossterm continues to read when the terminal has hung up, and checks for no signal: the thread that
+/// draws must not wait there.
 struct KeyReader(Receiver<io::Result<Event>>);
 
 impl KeyReader {
@@ -84,7 +85,7 @@ impl KeyReader {
             let event = match self.0.recv_timeout(patience) {
                 Ok(event) => event?,
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
-                // It has sent why, or it has panicked, which was printed.
+                // The thread has sent its error before, or it has panicked, which was printed.
                 Err(RecvTimeoutError::Disconnected) => {
                     state.has_ended = true;
                     return Ok(());
@@ -115,11 +116,12 @@ fn pass_events_on(sender: &SyncSender<io::Result<Event>>) {
     }
 }
 
-/// In raw mode, the terminal makes no signals: Ctrl-C is a key, and quits as `q` does.
+/// Translates a key. In raw mode, the terminal makes no signals: Ctrl-C is a key, and quits like `q`.
 fn code(key: KeyEvent) -> KeyCode {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
         KeyCode::Char('c') if is_control => INTERRUPT,
+        // Ctrl with another letter must not act like the letter.
         KeyCode::Char(_) if is_control => KeyCode::Esc,
         code => code,
     }
@@ -132,6 +134,7 @@ impl ScreenGuard {
     fn enter() -> io::Result<Self> {
         restore_before_panic_messages();
         let guard = Self;
+        // Set first: if a call below fails, dropping `guard` undoes the calls that succeeded.
         IS_ENTERED.store(true, Ordering::Release);
         enable_raw_mode()?;
         execute!(stdout(), EnterAlternateScreen, Hide)?;
@@ -153,7 +156,7 @@ fn restore() {
     }
 }
 
-/// The message of a panic would be lost with the second screen.
+/// Restores the terminal before a panic is printed: its message would be lost with the second screen.
 fn restore_before_panic_messages() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

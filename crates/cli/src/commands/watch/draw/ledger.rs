@@ -1,4 +1,4 @@
-//! Where frames went: the accounts of the ledger in three columns, in the order of a frame's way.
+//! The accounts of the ledger in three columns, in the order of a frame's way.
 
 use super::super::facts::{RunFacts, known};
 use super::{Theme, draw_line};
@@ -53,7 +53,7 @@ fn pair(name: &str, count: &str, width: u16, style: Style) -> Line<'static> {
     Line::from(vec![Span::raw(format!("{name}{}", " ".repeat(gap))), Span::styled(count.to_owned(), style)])
 }
 
-/// Losses stand out.
+/// Style that makes losses stand out.
 pub(super) fn loss_style(lost: Option<u64>, theme: Theme) -> Style {
     match lost {
         None | Some(0) => Style::new(),

@@ -1,4 +1,4 @@
-//! The tables of streams and ports. Where they are too wide, columns are left out by their rank, the highest first.
+//! The tables of streams and ports. If they are too wide, columns are left out by their rank, the highest first.
 
 use super::super::facts::{PortFacts, RunFacts, StreamRow, bit_rate, latency, printable, rate};
 use super::super::state::{Pane, WatchState};
@@ -15,9 +15,9 @@ const SPACING: u16 = 1;
 /// A column of a table of `T`.
 struct TableColumn<T> {
     title: &'static str,
-    /// The column of the API by which rows are sorted.
+    /// Name of the column in the API, for sorting.
     sort: &'static str,
-    /// Least width; the first column gets what is left over.
+    /// Smallest width; the first column gets the remaining space.
     width: u16,
     rank: u8,
     text: fn(&T, usize) -> String,
@@ -87,7 +87,7 @@ fn percent(value: Option<f64>) -> String {
     })
 }
 
-/// All digits of a count if they fit, otherwise its magnitude.
+/// Formats a count with all digits if they fit, otherwise its magnitude.
 fn fitting_count(count: Option<u64>, width: usize) -> String {
     let Some(count) = count else { return dash() };
     let exact = numbers::count(count);
@@ -116,7 +116,7 @@ pub(super) fn draw_streams(
         .map(|place| {
             let missing = StreamRow { name: "…".to_owned(), ..StreamRow::default() };
             let style = if place == state.selected() { Theme::selected() } else { Style::new() };
-            // Rows that the server has not sent yet are on their way.
+            // The server has been asked for missing rows and will send them.
             (streams.row(place).unwrap_or(missing), style)
         })
         .collect();
@@ -139,7 +139,7 @@ pub(super) fn draw_ports(
     draw_table(frame, rows.left, &PORT_COLUMNS, &shown, ("", false), theme);
 }
 
-/// The first row of a page that has the selected one in its middle, where it can.
+/// Returns the first row of a page that has the selected one in its middle, if possible.
 pub(super) fn first_row(selected: usize, page: usize, count: usize) -> usize {
     selected.saturating_sub(page / 2).min(count.saturating_sub(page))
 }
@@ -189,6 +189,7 @@ fn fitting_columns<T>(columns: &[TableColumn<T>], width: u16) -> Vec<&TableColum
     let mut shown: Vec<&TableColumn<T>> = columns.iter().collect();
     while shown.len() > 1 && shown.iter().map(|column| column.width + SPACING).sum::<u16>() > width + SPACING
     {
+        // Of equal ranks, the column farthest to the right is left out first.
         let last = shown.iter().enumerate().max_by_key(|(index, column)| (column.rank, *index));
         let Some(index) = last.map(|(index, _)| index) else { break };
         shown.remove(index);
