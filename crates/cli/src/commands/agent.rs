@@ -68,6 +68,7 @@ pub(crate) fn perform(arguments: &AgentArgs, output: &mut CommandOutput) -> Resu
     sandbox::limit_supervisor(&arguments.sandbox, !worker::namespaces(&permit).is_empty())?;
     // Enrolment is the only time when the supervisor reads the network. A thread without capabilities does it.
     sandbox::run_confined(&arguments.sandbox, || join(arguments, &home))??;
+    // Latched only after enrolment, which tries until it succeeds: before this, a signal ends the process at once.
     signal::latch()?;
     let own = std::env::current_exe().map_err(|source| Error::Write { what: "a worker".into(), source })?;
     let watch = home.watch()?;
@@ -81,7 +82,7 @@ pub(crate) fn perform(arguments: &AgentArgs, output: &mut CommandOutput) -> Resu
     }
 }
 
-/// The same arguments again: the worker reads the permit and the join line's membership by itself.
+/// Command line of the worker: the same arguments again. The worker reads the permit and the membership by itself.
 fn worker_command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).arg("--supervised");
@@ -92,7 +93,7 @@ fn worker_command(program: &Path) -> Command {
 fn join(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     let file = home.membership();
     let earlier = file.exists().then(|| FleetMembership::load(&file)).transpose()?;
-    // A unit file may keep `--join FILE` for ever: once the node has joined, a missing or used line is no error.
+    // A unit file may always contain `--join FILE`: once the node has joined, a missing or used line is no error.
     let line = match read_line(arguments) {
         Err(error) if earlier.is_some() => {
             warn("agent", format_args!("ignoring the join line ({error}): this node has joined already"));
@@ -128,7 +129,7 @@ fn is_called(arguments: &AgentArgs, membership: &FleetMembership) -> bool {
     arguments.name.as_ref().is_none_or(|name| *name == membership.name.0)
 }
 
-/// The name of a node that was given none. A host name may have a domain, the name of a node has no dots.
+/// Default name of a node. A host name may have a domain, the name of a node has no dots.
 fn name_from_host(host: &str) -> String {
     let first = host.split_once('.').map_or(host, |(first, _)| first);
     first.to_lowercase()
@@ -166,7 +167,7 @@ fn enter(
     Ok(())
 }
 
-/// Sets aside what belongs to another fleet. Its epochs could be higher than those of the new fleet, whose commands the node
+/// Sets aside the files of another fleet. Its epochs could be higher than those of the new fleet, whose commands the node
 /// would then refuse; its results are not for the new fleet's operator.
 fn leave(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
     let print: String = earlier.fleet.chars().take(16).collect();

@@ -58,7 +58,7 @@ pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) ->
         catalogue.begin(options.run.clone(), report_size(&plan, sending, &request.document.text))?;
     draft.set_page(request.page.choice());
     options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
-    // From here on the first Ctrl-C ends the run in good order, with a report. A second one kills the process.
+    // From here on the first Ctrl-C ends the run properly, with a report. A second one kills the process.
     signal::latch()?;
     let progress = RunProgressLine::new(request.quiet, sending);
     let captures = options.capture_dir.clone().unwrap_or_default();
@@ -68,7 +68,7 @@ pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) ->
             let stored = draft.commit(&catalogue, &mut report, &request.document.text);
             show_result(request, &report, stored, opener.as_ref(), output)
         }
-        // Captures may be all that is left of the measurement: the user is told where they are.
+        // Captures may be the only result of the measurement: the user must learn where they are.
         Err(error) => {
             match draft.leave() {
                 Some(kept) => name_kept(Some(&kept)),
@@ -109,7 +109,7 @@ pub(crate) fn print_plan(
     Ok(CommandExit::Ok)
 }
 
-/// The fleet that a plan is for: the named one; or the default one, if it exists and a port of the plan is not on this machine.
+/// Finds the fleet of a plan: the named one; or the default one, if it exists and a port of the plan is not on this machine.
 pub(crate) fn fleet_of(
     arguments: &FleetPlace,
     document: &str,
@@ -129,7 +129,7 @@ pub(crate) fn fleet_of(
     Ok(needs_fleet.then_some(place))
 }
 
-/// Without a fleet, `left/eth1` is on this machine. Whoever meant a node reads why it is none.
+/// Refuses `left/eth1` if there is no such namespace. The error also names the fleet, for users that meant a node.
 fn refuse_unknown_namespaces(arguments: &FleetPlace, plan: &Plan) -> Result<(), Error> {
     let known = netns::names();
     let mut namespaces = plan.ports.iter().filter_map(|port| port.location.namespace.as_ref());
@@ -209,7 +209,7 @@ fn show_result(
     Ok(exit)
 }
 
-/// What opens the page of the run, if the user asked for that.
+/// Finds the program that opens the page of the run, if the user asked for the page.
 fn page_opener(request: &ExecutionRequest) -> Result<Option<PageOpener>, Error> {
     request.page.open.then(PageOpener::find).transpose()
 }
@@ -221,14 +221,14 @@ fn copy_to(out: &Path, request: &ExecutionRequest, report: &RunReport) -> Result
     Ok(files::write_run(out, report, &request.document.text, request.page.choice())?)
 }
 
-/// The catalogue in this directory, or the default one.
+/// Opens the catalogue in this directory, or the default one.
 pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<RunCatalogue, Error> {
     let place =
         directory.map_or_else(packetrig_store::default_place, |directory| Ok(directory.to_owned()))?;
     RunCatalogue::open(&place).map_err(unusable_store)
 }
 
-/// The same for reading past runs: nothing is created, and `None` says that there are none yet.
+/// Opens the catalogue for reading past runs. Creates nothing; returns `None` if there is no catalogue yet.
 pub(crate) fn open_catalogue_to_read(directory: Option<&Path>) -> Result<Option<RunCatalogue>, Error> {
     let place =
         directory.map_or_else(packetrig_store::default_place, |directory| Ok(directory.to_owned()))?;
@@ -243,7 +243,7 @@ fn unusable_store(error: packetrig_store::Error) -> Error {
     }
 }
 
-/// Captures are written directly to where they stay, because they may be too large to copy.
+/// Directory of the captures. They are written directly to their final place, because they may be too large to copy.
 fn capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Result<PathBuf, Error> {
     let wanted = request.capture || !plan.captures.is_empty();
     let Some(out) = &request.out else {
@@ -257,7 +257,7 @@ fn capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Res
 /// A run that has ended, with a report.
 struct FinishedRun {
     report: RunReport,
-    /// What it takes to complete the report when missing nodes deliver later; `None` if the report is complete.
+    /// Data to complete the report when missing nodes deliver later; `None` if the report is complete.
     open: Option<OpenRun>,
 }
 
@@ -273,6 +273,7 @@ fn run(
         options,
         (&is_interrupted, &mut |event: &RunEvent| show(&mut progress, event)),
     );
+    // Before `?`: an error must not be printed on the progress line.
     progress.finish();
     let (report, open) = ran.map_err(|error| refused(request, error))?;
     Ok(FinishedRun { report, open })
@@ -296,7 +297,7 @@ fn refused(request: &ExecutionRequest, error: packetrig_fleet_io::Error) -> Erro
     }
 }
 
-/// By the verdict. A run that was stopped before its plan ended is interrupted, whatever it found until then.
+/// Exit code by the verdict. A run that was stopped before its plan ended is interrupted, whatever its verdict.
 fn exit(report: &RunReport) -> CommandExit {
     let cut_short = report.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Interrupted);
     match &report.verdict {
@@ -307,7 +308,7 @@ fn exit(report: &RunReport) -> CommandExit {
     }
 }
 
-/// Whether a user is told of this state. Three of them are waiting for the start time, which is one line; the end is in the result.
+/// Returns true if the state gets a line. Three states wait for the start time, which is one line; the end is in the result.
 fn has_line(state: RunState) -> bool {
     !state.is_final() && !matches!(state, RunState::Armed | RunState::Committed)
 }

@@ -65,6 +65,7 @@ fn line(
     valid: Nanos,
 ) -> Result<JoinLine, Error> {
     let now = clock::wall_clock_ns() / 1_000_000_000;
+    // Secrets expire by whole seconds since 1970, like certificates.
     let until = now + valid.as_u64() / 1_000_000_000;
     let secret = authority.allow(LABEL, Some(uses), Some(until))?;
     Ok(join_line(authority, addresses.servers.join(","), addresses.enrol.clone(), secret)?)

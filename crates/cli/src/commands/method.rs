@@ -1,7 +1,7 @@
 //! `packetrig test METHOD`: the shell around a test method.
 //!
-//! The method orders trials; this makes them, keeps each in the journal, and stores the result. A method that is interrupted
-//! is resumed from its journal, which holds everything that its trials need.
+//! The method orders trials; this module makes them, keeps each in the journal, and stores the result. An interrupted method
+//! resumes from its journal, which holds everything that its trials need.
 
 mod bench;
 mod hook;
@@ -58,7 +58,7 @@ struct MethodHead {
 }
 
 impl MethodHead {
-    /// Of a test that starts now.
+    /// The head of a test that starts now.
     fn new(name: String, options: MethodOptions, setup: TestSetup) -> Self {
         let started_wall_ns = clock::wall_clock_ns();
         Self {
@@ -73,12 +73,12 @@ impl MethodHead {
     }
 }
 
-/// Where the trials of a test take place.
+/// Plans, interfaces, fleet and shell commands of a test's trials.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct TestSetup {
     /// One document for each device: ports, addresses, and the proportion of the flows.
     documents: Vec<String>,
-    /// Speed of the links as the user said it.
+    /// Speed of the links, as the user gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     link: Option<BitRate>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -94,17 +94,17 @@ struct TestSetup {
     commands: ShellCommands,
 }
 
-/// What becomes of the result on the command line.
+/// Options of the printed result and of its copies.
 struct ResultUse<'a> {
     form: MethodForm,
     out: Option<&'a Path>,
     quiet: bool,
     page: PageFlags,
-    /// What opens the page, if the user asked for that.
+    /// The program that opens the page, if the user asked for it.
     opener: Option<PageOpener>,
 }
 
-/// What is written beside the usual files of a result.
+/// Files that are written beside the usual files of a result.
 #[derive(Clone, Copy)]
 struct ResultCopies<'a> {
     /// A directory for copies of all files.
@@ -153,7 +153,7 @@ pub(crate) fn resume(arguments: &ResumeArgs, output: &mut CommandOutput) -> Resu
     carry_on(RunningTest { session, head, draft, catalogue }, store, &usage, output)
 }
 
-/// Carries a test to its end and prints its result. The first Ctrl-C ends it in good order; a second one kills the process.
+/// Carries a test to its end and prints its result. The first Ctrl-C stops it properly; a second one kills the process.
 fn carry_on(
     test: RunningTest,
     store: Option<&Path>,
@@ -175,17 +175,17 @@ fn carry_on(
     }
 }
 
-/// How a test has ended for now.
+/// End of a test, which may be resumed.
 enum TestEnd {
     Complete {
         test: Box<StoredTest>,
         directory: PathBuf,
     },
-    /// It was stopped. What it has found is in its journal.
+    /// It was stopped. Its trials are in its journal.
     Stopped,
 }
 
-/// A test at work.
+/// A test in progress.
 struct RunningTest {
     session: MethodSession<StartedMethod>,
     head: MethodHead,
@@ -204,6 +204,7 @@ impl RunningTest {
         let mut bench = self.bench(store)?;
         if let Err(error) = self.make_trials(&mut bench, watcher) {
             self.tell_unfinished(watcher);
+            // The error of the trials is the cause; a failure to close the draft would hide it.
             drop(self.draft.leave(&self.catalogue));
             return Err(error);
         }
@@ -272,7 +273,7 @@ impl RunningTest {
             let performed = bench.perform(&order, &waits, &|| watcher.is_stopped())?;
             let Some(result) = performed else { return Ok(()) };
             watcher.end_trial(&result);
-            // Kept before the method hears of it: what the method knows is in the journal.
+            // Appended before the method receives it: the journal has every result that the method has.
             self.draft.append(&JournalEntry { number, started_wall_ns, order, result: result.clone() })?;
             self.session.tell(&result);
         }

@@ -1,4 +1,4 @@
-//! What a node reports about itself in its hello: ports, clock, disk, labels.
+//! Makes the hello of a node: its ports, clock, disk and labels.
 
 use packetrig_fleet::hello::{ClockFacts, ClockSource, NodeHello, OfferedPort, PROTOCOL};
 use packetrig_fleet::permit::{LendingPermit, PermittedPort};
@@ -13,10 +13,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How often the interfaces are read. They change rarely, and reading them takes several calls per interface.
+/// Interval between two readings of the interfaces. They change rarely, and reading them takes several calls per interface.
 const PORTS_EVERY: Nanos = Nanos::from_secs(5);
 
-/// Makes hellos, and keeps between them what changes rarely.
+/// Makes hellos and caches the parts that change rarely.
 #[derive(Debug)]
 pub(super) struct NodeDescriber {
     permit: Arc<LendingPermit>,
@@ -75,12 +75,13 @@ impl NodeDescriber {
             self.permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<PortLocation>().ok());
         let mut others: Vec<String> = named.filter_map(|location| location.namespace).collect();
         others.sort();
+        // The owner may lend several ports of a namespace; it is entered once.
         others.dedup();
         let others = others.into_iter().flat_map(|namespace| self.of_namespace(Some(namespace)));
         here.into_iter().chain(others).collect()
     }
 
-    /// None of a namespace that cannot be entered: a hello must not fail because of one port.
+    /// Lists the ports of a namespace. One that cannot be entered has none: a hello must not fail because of one port.
     fn of_namespace(&self, namespace: Option<String>) -> Vec<OfferedPort> {
         let found = NetNs::open_or_current(namespace.as_deref()).and_then(|netns| facts::interfaces(&netns));
         let interfaces = found.unwrap_or_default();

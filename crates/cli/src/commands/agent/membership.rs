@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How often the certificate is checked for its end.
+/// Interval between two checks whether the certificate expires soon.
 const RENEWAL: Nanos = Nanos::from_secs(6 * 3600);
-/// How often it is looked whether the server refuses this node.
+/// Interval between two looks at the number of refused log-ins.
 const LOOK: Duration = Duration::from_secs(1);
-/// Refused connections in a row until the fleet is asked: a server that reads its configuration again refuses everybody meanwhile.
+/// Refused log-ins before the node asks the fleet for the reason: a server that reloads its configuration refuses everybody.
 const MANY_REFUSED: u32 = 4;
-/// Between two such questions.
+/// Pause between two such questions.
 const QUESTION_PAUSE: Nanos = Nanos::from_secs(20);
 
 /// A thread that looks after the membership as long as the process lives.
@@ -28,7 +28,7 @@ pub(super) struct MembershipWatch {
 }
 
 impl MembershipWatch {
-    /// Starts it. Once the node is not in the fleet any more, `over` is set.
+    /// Starts the thread. It sets `over` once the node is not in the fleet any more.
     pub(super) fn start(home: &NodeHome, fabric: NatsFabric, over: Arc<AtomicBool>) -> Result<Self, Error> {
         let removed = Arc::new(OnceLock::new());
         let job = WatchJob { home: home.clone(), fabric, over, removed: Arc::clone(&removed) };
@@ -37,7 +37,7 @@ impl MembershipWatch {
         Ok(Self { removed })
     }
 
-    /// The error with which the node ends, if it was taken out.
+    /// Returns the error with which the node ends, if the operator removed it.
     pub(super) fn finish(self) -> Result<(), Error> {
         match self.removed.get() {
             Some(enrol::Error::Removed(why)) => Err(enrol::Error::Removed(why.clone()).into()),
@@ -81,7 +81,7 @@ impl WatchJob {
 
     fn ask_whether_removed(&self) {
         if let Some(removed) = removal(&self.home) {
-            // Nobody else sets it.
+            // Only this thread sets it, and the loop ends then: `set` cannot fail.
             drop(self.removed.set(removed));
             self.over.store(true, Ordering::Release);
         }
@@ -89,10 +89,11 @@ impl WatchJob {
 }
 
 fn is_due(last_ns: Option<u64>, every: Nanos) -> bool {
+    // CLOCK_BOOTTIME counts suspended time, too: certificates also expire while the machine sleeps.
     last_ns.is_none_or(|last| clock::boottime_ns().saturating_sub(last) >= every.as_u64())
 }
 
-/// The error if the fleet says that this node is not in it any more. A fleet that does not answer says nothing.
+/// Asks the fleet and returns the error if this node is not in it any more. A fleet that does not answer says nothing.
 fn removal(home: &NodeHome) -> Option<enrol::Error> {
     let membership = FleetMembership::load(&home.membership()).ok()?;
     match enrol::renew(&membership) {
@@ -101,7 +102,7 @@ fn removal(home: &NodeHome) -> Option<enrol::Error> {
     }
 }
 
-/// Why the message server does not let the node in: if the node was removed, that is the reason.
+/// Error for a refusal by the message server. If the fleet has removed the node, the error says so.
 pub(super) fn why_refused(home: &NodeHome, error: FabricError) -> Error {
     let removed = matches!(error, FabricError::NotPermitted(_)).then(|| removal(home)).flatten();
     removed.map_or_else(|| packetrig_fleet_io::Error::from(error).into(), Error::Enrol)

@@ -40,10 +40,10 @@ use std::time::Duration;
 pub(crate) const KEEP_FREE: u64 = 256 << 20;
 /// Time between two attempts to reach a server that does not answer.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How often signals are looked for.
+/// Interval between two checks for signals.
 const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
-/// The permit file of the owner, or the default permit if there is none.
+/// Reads the owner's permit file. Returns the default permit if there is none.
 pub(super) fn permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPermit, Error> {
     let usual = home.file("owner.toml");
     let file = arguments.owner.clone().or_else(|| usual.exists().then_some(usual));
@@ -69,7 +69,7 @@ pub(super) fn permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPe
     Ok(permit)
 }
 
-/// What probes of this node may do: what the owner of the machine allows all its probes, narrowed by the section of the node's own file.
+/// Rights of this node's probes: those that the machine's owner grants all probes, narrowed by the section of the node's own file.
 pub(super) fn probe_loan(permit: &LendingPermit) -> Result<ProbeLoan, Error> {
     let machine = packetrig_probe_cli::owners_permit()?;
     let permit = match &permit.probes {
@@ -136,10 +136,11 @@ pub(super) fn perform(
     Ok(CommandExit::Ok)
 }
 
-/// What this node did before. Commands of an epoch below the highest one seen are refused, also after a restart. Nonces are never used
-/// twice, so they start from the wall clock, which is ahead of those of this node's earlier processes.
+/// State from this node's earlier processes. Commands of an epoch below the highest one seen are refused, also after a restart. Nonces
+/// are never used twice, so they start from the wall clock, which is ahead of those of this node's earlier processes.
 fn past(home: &NodeHome, permit: &LendingPermit) -> Result<AgentPast, Error> {
     let file = home.file("epoch");
+    // An unreadable epoch is an error: without it the node would obey a controller that has lost its lead.
     let epoch = epoch::read(&file).map_err(|source| Error::unreadable(&file, source))?;
     Ok(AgentPast { epoch, nonce: Nonce(clock::wall_clock_ns()), longest: Some(permit.max_duration) })
 }
@@ -160,7 +161,7 @@ fn site(
     })
 }
 
-/// What the owner lends to the node's runs.
+/// Resources that the owner lends to the node's runs.
 fn loan(
     arguments: &Arguments,
     home: &NodeHome,
@@ -248,7 +249,7 @@ fn uplink(
     Ok(ResultUplink::start(source, open)?)
 }
 
-/// The permit file, as the rig asks it before each run.
+/// The permit file, which the rig checks before each run.
 #[derive(Debug)]
 struct OwnerFile {
     permit: Arc<LendingPermit>,

@@ -26,7 +26,7 @@ use packetrig_sys::{kernel, signal};
 use packetrig_units::Nanos;
 use std::path::{Path, PathBuf};
 
-/// The same on a fleet. This process leads the nodes of the plan for the time of the run.
+/// Runs the plan on a fleet, stores the result and shows it. This process leads the nodes of the plan for the time of the run.
 pub(super) fn on_fleet(
     request: &ExecutionRequest,
     place: &fleet_place::FleetPlace,
@@ -37,7 +37,7 @@ pub(super) fn on_fleet(
     taken.execute(request, &plan, output)
 }
 
-/// The plan, if it can run on a fleet.
+/// Reads the plan and checks that it can run on a fleet.
 fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
     let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
     let plan = plan::read_with(&request.document, reading)?;
@@ -45,7 +45,7 @@ fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// Longest time between two trials for which nodes keep their ports open. Trials with longer waits are not held up by opening them.
+/// Longest pause between two trials in which nodes keep their ports open. After a longer one, the time to open ports does not matter.
 const PORTS_KEPT: Nanos = Nanos::from_secs(2);
 
 /// A fleet that makes the trials of a test method: one run after the other on the nodes of one plan.
@@ -64,7 +64,7 @@ impl TrialFleet {
         Self { charged, limits, waits_for_nodes }
     }
 
-    /// What this rig can do, as measured before.
+    /// Limits of this rig, from its calibrations.
     pub(crate) fn limits(&self) -> &[RigLimit] {
         &self.limits
     }
@@ -98,7 +98,7 @@ impl TrialFleet {
 /// A fleet that this process controls.
 pub(crate) struct TakenFleet {
     charged: ChargedFleet<NatsFabric>,
-    /// What this rig can do, as measured before.
+    /// Limits of this rig, from its calibrations.
     limits: Vec<RigLimit>,
 }
 
@@ -120,12 +120,12 @@ impl TakenFleet {
         &self.charged.fleet
     }
 
-    /// The members of the fleet, as of now.
+    /// Reads the current members of the fleet.
     pub(crate) fn members(&mut self) -> Result<Vec<MemberRow>, Error> {
         Ok(self.charged.fleet.members()?)
     }
 
-    /// Runs a plan that was made after the fleet was taken, from what is known of its nodes.
+    /// Runs a plan that was made from the fleet's nodes, after this process became a controller.
     pub(crate) fn execute_new(
         self,
         request: &ExecutionRequest,
@@ -204,6 +204,7 @@ impl TakenFleet {
         let led = charged.lead(plan, &options.run, request.waits_for_nodes, &mut |event: &RunEvent| {
             show(&mut ending, event);
         });
+        // Before `?`: an error must not be printed on the progress line.
         ending.finish();
         led.map_err(|error| refused(request, error))?;
         let progress = RunProgressLine::new(request.quiet, sending);

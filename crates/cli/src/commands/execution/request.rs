@@ -1,4 +1,4 @@
-//! What to execute, from the options of a command.
+//! A request to execute a plan, from the options of a command.
 
 use crate::args::{CriteriaFlags, ExecutionArgs, FleetPlace, PageFlags};
 use crate::document::PlanText;
@@ -9,14 +9,14 @@ use packetrig_stats::port::BackEnd;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
-/// How long receivers wait for late frames by default.
+/// Default time that receivers wait for late frames.
 pub(crate) const DRAIN: Nanos = Nanos::from_millis(200);
 
-/// How results are printed.
+/// Format of printed results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResultFormat {
     Json,
-    /// Tables with the columns that the terminal has room for.
+    /// Tables with the columns that fit the terminal.
     Tables,
     /// Tables with all columns.
     WideTables,
@@ -32,7 +32,7 @@ impl ResultFormat {
     }
 }
 
-/// What to execute, and how.
+/// A plan and the options of its execution.
 #[derive(Debug)]
 pub(crate) struct ExecutionRequest {
     pub(crate) document: PlanText,
@@ -41,7 +41,7 @@ pub(crate) struct ExecutionRequest {
     pub(crate) out: Option<PathBuf>,
     /// The directory of the catalogue, if not the default one.
     pub(crate) store: Option<PathBuf>,
-    /// Whether to write the page for people, and to open it.
+    /// Flags to write the page for people, and to open it.
     pub(crate) page: PageFlags,
     pub(crate) capture: bool,
     /// Interfaces that the user confirmed although the lab guard refuses them.
@@ -59,14 +59,14 @@ pub(crate) struct ExecutionRequest {
     pub(crate) quiet: bool,
     /// The directory of the fleet, if not the default one.
     pub(crate) fleet: FleetPlace,
-    /// How many nodes of a fleet must be ready, and what happens if one is lost.
+    /// Number of fleet nodes that must be ready, and the reaction to a lost one.
     pub(crate) policies: RunPolicies,
-    /// Whether to wait for nodes that belong to other runs.
+    /// True to wait for nodes that belong to other runs.
     pub(crate) waits_for_nodes: bool,
 }
 
 impl ExecutionRequest {
-    /// The plan with all defaults.
+    /// Executes the plan with all defaults.
     pub(crate) fn new(document: PlanText) -> Self {
         Self {
             document,
@@ -89,7 +89,7 @@ impl ExecutionRequest {
         }
     }
 
-    /// The plan with the options of the command line.
+    /// Executes the plan with the options of the command line.
     pub(crate) fn from_arguments(document: PlanText, arguments: ExecutionArgs) -> Self {
         Self {
             policies: policies(&arguments),
@@ -118,7 +118,7 @@ fn back_end(arguments: &ExecutionArgs) -> Option<BackEnd> {
     engine.or_else(|| arguments.back_end.map(Into::into))
 }
 
-/// What the user accepts if nodes of a fleet are missing.
+/// Reactions to missing nodes of a fleet, as the user chose them.
 pub(crate) fn policies(arguments: &ExecutionArgs) -> RunPolicies {
     RunPolicies {
         start: arguments.start_with.as_ref().map(|start| start.0).unwrap_or_default(),

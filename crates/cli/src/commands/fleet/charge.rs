@@ -20,16 +20,16 @@ use packetrig_sys::{kernel, process, sched};
 use packetrig_units::Blame;
 use std::sync::Arc;
 
-/// Which results are stored besides those of this process's own runs.
+/// Results that are stored besides those of this process's own runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateResults {
-    /// Those of runs that the catalogue knows.
+    /// Results of runs that the catalogue has.
     OfKnownRuns,
-    /// Those of all runs without a controller.
+    /// Results of all runs without a controller.
     OfAllRuns,
 }
 
-/// Becomes a controller of the fleet. `catalogue` is a connection of its own.
+/// Becomes a controller of the fleet, which stores results through its own connection `catalogue`.
 pub(crate) fn take(
     place: &FleetPlace,
     catalogue: RunCatalogue,
@@ -103,7 +103,7 @@ fn open(
     Ok(shelf.open_fleet(&place.fabric()?, charge)?)
 }
 
-/// Shows other controllers of this machine that this one is there. Where that cannot be, they have to watch its record.
+/// Shows other controllers of this machine that this one is alive. If that fails, they have to watch its record.
 fn show_presence(place: &FleetPlace, controller: &str) -> Option<ControllerPresence> {
     let directory = PresenceDirectory::open(&place.directory().join("controllers"));
     let presence = directory.and_then(|directory| directory.enter(controller));

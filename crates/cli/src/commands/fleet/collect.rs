@@ -1,4 +1,4 @@
-//! `packetrig fleet collect`: ends what a controller left unfinished.
+//! `packetrig fleet collect`: ends the runs that a controller left unfinished.
 
 use super::{LateResults, take};
 use crate::args::CollectRuns;

@@ -22,7 +22,7 @@ use std::path::Path;
 
 /// A capture that is on a node, according to the report.
 struct RemoteCapture {
-    /// As the report names it.
+    /// Its name in the report.
     named: String,
     node: NodeName,
     file: String,
@@ -43,6 +43,7 @@ pub(crate) fn perform(arguments: &FetchCaptures, output: &mut CommandOutput) -> 
     }
     let mut failed = false;
     for capture in remote {
+        // The name of the node keeps equal file names of two nodes apart.
         let target = directory.join(format!("{}-{}", capture.node, capture.file));
         match fetch_one(&place, &id, &capture, &target, arguments.quiet) {
             Ok(()) => {
@@ -118,6 +119,7 @@ fn in_words(capture: &RemoteCapture, progress: FetchProgress, elapsed: Nanos) ->
     let FetchProgress { resumed_at, done, size } = progress;
     // What an interrupted fetch left here was not transferred this time, and must not make the rate look better.
     let carried = done.saturating_sub(resumed_at);
+    // A small file may take no measurable time.
     let rate = carried as f64 / elapsed.as_secs_f64().max(1e-9);
     let percent = if size == 0 { 100.0 } else { done as f64 * 100.0 / size as f64 };
     format!(

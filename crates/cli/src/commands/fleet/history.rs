@@ -13,11 +13,11 @@ use packetrig_nats::authority::EnrolledNode;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Everything that is known of a node since it joined.
+/// All records about a node since it joined.
 #[derive(Serialize)]
 struct NodeLife {
     node: NodeName,
-    /// Whether it is in the fleet now.
+    /// True if the node is in the fleet now.
     is_member: bool,
     /// Nanoseconds since 1970 (UTC), like all times here.
     joined_at: Option<u64>,
@@ -57,7 +57,7 @@ fn lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLife>, Error>
     wanted.map(|node| Ok(life(enrolled.get(&node), seen.get(&node), history.read(&node)?, node))).collect()
 }
 
-/// When each node was last heard, and with which version.
+/// Time and version of each node's last hello.
 fn seen(presence: &FleetPresence) -> BTreeMap<NodeName, LastSeen> {
     let rows = presence.nodes.iter();
     let seen = rows.map(|row| {

@@ -12,6 +12,7 @@ pub(crate) fn perform(arguments: &LabelNode, output: &mut CommandOutput) -> Resu
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let authority = place.authority()?;
     let node = NodeName(arguments.node.clone());
+    // Takes the node out of a map that was just read; it stays enrolled.
     let Some(enrolled) = authority.enrolled()?.remove(&node) else {
         return Err(Error::Usage(format!(
             "the fleet has no node called {node}; `packetrig fleet status` lists the nodes"
@@ -27,7 +28,7 @@ pub(crate) fn perform(arguments: &LabelNode, output: &mut CommandOutput) -> Resu
     } else {
         output.line(format_args!("{node}: {labels}"));
     }
-    // Not after removals alone, which offer nothing to choose by.
+    // Removals alone leave no new label that a plan could choose by.
     if !arguments.changes.iter().all(|change| matches!(change, LabelChange::Remove(_))) {
         output.line("New runs choose ports by these labels (`any-LABEL`).");
     }

@@ -9,7 +9,7 @@ use packetrig_nats::NatsRecords;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often the leads of all nodes are read. The lead of a node whose hello names another run is read at once.
+/// Interval between two readings of all leads. The lead of a node whose hello names another run is read at once.
 const ALL_EVERY: Nanos = Nanos::from_secs(5);
 
 /// Reads the leads over a connection of its own.
@@ -23,7 +23,7 @@ impl LeadReader {
 }
 
 impl<R: RecordStore> LeadReader<R> {
-    /// The leads of those of these nodes that are led.
+    /// Reads the leads of these nodes; nodes without a controller are left out.
     pub(super) fn read<'a>(
         &mut self,
         nodes: impl IntoIterator<Item = &'a NodeName>,
@@ -33,7 +33,7 @@ impl<R: RecordStore> LeadReader<R> {
     }
 }
 
-/// The leads as they were last read.
+/// The leads from the last reading.
 ///
 /// Invariant: a reader that has failed is replaced by a new one, and leads that cannot be read keep their last value.
 pub(super) struct ShownLeads<R = NatsRecords> {
@@ -51,7 +51,7 @@ impl<R> Default for ShownLeads<R> {
 }
 
 impl<R: RecordStore> ShownLeads<R> {
-    /// Reads what is due: the leads of all `nodes`, or of those that have changed. Says whether something was read.
+    /// Reads the leads that are due: of all `nodes`, or of those that have changed. Returns true if it has read any.
     pub(super) fn read<'a>(
         &mut self,
         nodes: impl Iterator<Item = &'a NodeName>,

@@ -1,6 +1,6 @@
 //! Listens to nodes as long as `fleet up` runs, so that `fleet status` has an answer at once, and keeps their history.
 //!
-//! It sends nothing. The file that it writes has the time when each node was heard, so that readers see how old it is.
+//! It sends nothing. The file that it writes has the time of each node's last hello, so that readers see how old it is.
 
 use super::lead_reader::{LeadReader, ShownLeads};
 use crate::error::Error;
@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the file is written. With a thousand nodes and more it is written less often, so that the cost per second stays.
+/// Interval between two writes of the file. It is longer with a thousand nodes and more, so that the cost per second stays.
 const EVERY: Nanos = Nanos::from_secs(1);
 const NODES_PER_SECOND: usize = 1000;
 /// Time between two attempts to subscribe at a server that refuses.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How often received hellos and the end are looked for.
+/// Interval between two checks for received hellos and for the end.
 const POLL: Nanos = Nanos::from_millis(100);
 
 /// A thread that listens until this is dropped.
@@ -56,7 +56,7 @@ struct PresenceListener {
     over: Arc<AtomicBool>,
     members: FleetMembers,
     watcher: NodeWatcher,
-    /// Nodes that an earlier `fleet up` heard and this one has not heard yet, as of `began`.
+    /// Nodes with hellos to an earlier `fleet up` and none to this one yet, as of `began`.
     remembered: Vec<MemberRow>,
     began: MonoTime,
     has_complained: bool,
@@ -100,13 +100,14 @@ impl PresenceListener {
                 .and_then(|fabric| Ok(fabric.observe().map_err(packetrig_fleet_io::Error::from)?))
             {
                 Ok(observer) => self.listen(&observer),
+                // Not reported here: `fleet up` reports the troubles of its server itself.
                 Err(_) => std::thread::sleep(RETRY_PAUSE),
             }
         }
     }
 
-    /// Returns when it is over or the connection is lost. It polls instead of waiting for each hello: so a thousand nodes wake it no
-    /// more often than ten.
+    /// Receives hellos until it is over or the connection is lost. It polls instead of waiting for each hello: a thousand nodes must not
+    /// wake it more often than ten.
     fn listen(&mut self, observer: &FleetObserver) {
         let mut due = now() + EVERY;
         while !self.is_over() && observer.is_open() {
@@ -159,6 +160,7 @@ impl PresenceListener {
         self.remembered.retain(|row| !heard.contains(&row.node));
         nodes.extend(self.remembered.iter().map(|row| row.clone().aged(here.since(self.began))));
         let written = self.place.write_presence(&FleetPresence::taken_now(nodes));
+        // Reported once, because the file is written every second.
         if let Err(error) = written
             && !std::mem::replace(&mut self.has_complained, true)
         {

@@ -48,7 +48,7 @@ pub(super) fn perform(
     request.perform(output)
 }
 
-/// What a capacity has in common with probes that leave by a schedule.
+/// Schedule of capacity probes, from the options that they share with other probes.
 const fn capacity_schedule(probes: &CapacityProbes) -> ProbingSchedule {
     ProbingSchedule {
         count: probes.count,
@@ -65,7 +65,7 @@ fn not_on_a_fleet() -> Error {
     Error::Usage(why.to_owned())
 }
 
-/// A command, whatever its method.
+/// A request of `fleet probe`, for any method.
 struct ProbeRequest<'a> {
     method: &'static str,
     /// Hosts that are no nodes.
@@ -97,7 +97,7 @@ impl<'a> ProbeRequest<'a> {
         let place = FleetPlace::of(&self.run.fleet)?.existing()?;
         let policies = RunPolicies {
             start: self.run.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
-            // Each pair is a measurement of its own: a node that is lost leaves those of others as they are.
+            // Each pair is a separate measurement: a lost node does not affect the pairs of other nodes.
             on_loss: OnLoss::Continue,
         };
         let mut taken = TakenFleet::take(&place, self.run.record.store.directory.as_deref(), policies)?;
@@ -122,7 +122,7 @@ impl<'a> ProbeRequest<'a> {
         taken.execute_new(&request, output)
     }
 
-    /// The plan that the arguments describe.
+    /// Makes the plan that the arguments describe.
     fn document(&self, members: &[MemberRow]) -> Result<String, Error> {
         let from = self.chosen(&self.nodes.from, members)?;
         let to = match (self.nodes.to.is_empty(), self.hosts.is_empty()) {
@@ -131,6 +131,7 @@ impl<'a> ProbeRequest<'a> {
             (false, _) => self.chosen(&self.nodes.to, members)?,
         };
         let mut all: Vec<&ProbedNode> = from.iter().chain(&to).collect();
+        // A node that sends probes and is probed needs its port in the plan once.
         all.sort_by_key(|node| &node.name);
         all.dedup_by_key(|node| &node.name);
         let names = |nodes: &[ProbedNode]| nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>();
@@ -153,7 +154,7 @@ impl<'a> ProbeRequest<'a> {
         Ok(format!("{document:#}\n"))
     }
 
-    /// What is probed, and when.
+    /// Fields of `x_probes` for the method and its schedule.
     fn timing(&self) -> Map<String, Value> {
         let schedule = self.schedule;
         let mut probes = Map::new();
@@ -184,7 +185,7 @@ impl<'a> ProbeRequest<'a> {
         probes
     }
 
-    /// The nodes that are named, or all; in the order of their names.
+    /// Selects the named nodes, or all, in the order of their names.
     fn chosen(&self, named: &[String], members: &[MemberRow]) -> Result<Vec<ProbedNode>, Error> {
         let mut rows: Vec<&MemberRow> = Vec::new();
         for name in named {
@@ -197,6 +198,7 @@ impl<'a> ProbeRequest<'a> {
         if named.is_empty() {
             rows.extend(members);
         }
+        // A node may be named and have a named label, too.
         rows.sort_by_key(|row| &row.node);
         rows.dedup_by_key(|row| &row.node);
         if rows.is_empty() {
@@ -242,7 +244,7 @@ struct ProbedNode {
 }
 
 impl ProbedNode {
-    /// The port that is wanted, or the only one that has an address.
+    /// Chooses the wanted port of a node, or its only port with an address.
     fn of(row: &MemberRow, through: Option<&str>) -> Result<Self, String> {
         let name = &row.node.0;
         let is_wanted = |port: &&OfferedPort| {

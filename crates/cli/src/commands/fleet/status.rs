@@ -1,5 +1,5 @@
-//! `packetrig fleet status`: shows the nodes as `fleet up` last heard them, or as they are heard now. It sends nothing to nodes, so
-//! it disturbs no run.
+//! `packetrig fleet status`: shows the nodes from the last hellos to `fleet up`, or from the hellos that arrive now. It sends nothing
+//! to nodes, so it disturbs no run.
 
 use super::lead_reader::LeadReader;
 use crate::args::StatusArgs;
@@ -20,7 +20,7 @@ use packetrig_sys::{clock, signal};
 use packetrig_units::{MonoTime, Nanos};
 use serde_json::{Value, json};
 
-/// A little more than the second between two hellos of a node.
+/// Time to listen: a little more than the second between two hellos of a node.
 const HELLO_PERIOD: Nanos = Nanos::from_millis(1200);
 
 /// Age of the health file above which `fleet up` does not check the server any more. It checks once a second, or more slowly if the
@@ -46,7 +46,7 @@ pub(crate) fn perform(arguments: &StatusArgs, output: &mut CommandOutput) -> Res
     Ok(CommandExit::Ok)
 }
 
-/// The nodes that `fleet up` heard last and that still belong to the fleet.
+/// Rows of the nodes in the file of `fleet up` that still belong to the fleet.
 fn enrolled_rows(place: &FleetPlace, presence: FleetPresence) -> Result<Vec<MemberRow>, Error> {
     // The file may still have nodes that were removed, and it has no labels of the operator.
     let enrolled = place.authority()?.enrolled()?;
@@ -58,7 +58,7 @@ fn enrolled_rows(place: &FleetPlace, presence: FleetPresence) -> Result<Vec<Memb
     Ok(rows)
 }
 
-/// The same as JSON for the live page, with the nodes that were never heard and the state of the message server. Nothing is sent.
+/// The nodes as JSON for the live page, with those that never sent a hello and the state of the message server. Sends nothing.
 pub(crate) fn shown_nodes(place: &FleetPlace) -> Result<Value, Error> {
     let presence = place.presence();
     let age_ms = presence.as_ref().map(|presence| presence.age().as_u64() / 1_000_000);
@@ -107,12 +107,13 @@ fn show(
     }
     let server = place.health().map(|health| server_line(&health)).unwrap_or_default();
     let nodes = shown(rows, &place.authority()?.nodes()?);
+    // ECMA-48: clears the screen and puts the cursor at its top left, so that the display changes in place.
     let clear = if output.style().is_coloured() && arguments.watch { "\x1b[2J\x1b[H" } else { "" };
     output.text(format_args!("{clear}{server}{nodes}"));
     Ok(())
 }
 
-/// All nodes that are heard within a period, and all that were heard earlier and still belong to the fleet.
+/// Reads the members: nodes that send a hello within a period, and earlier ones that still belong to the fleet.
 pub(crate) fn who_belongs(place: &FleetPlace) -> Result<FleetMembers, Error> {
     let observer = place.fabric()?.observe().map_err(packetrig_fleet_io::Error::from)?;
     let mut members = FleetMembers::default();
@@ -135,7 +136,7 @@ fn listen(observer: &FleetObserver, members: &mut FleetMembers) {
     members.tick(now());
 }
 
-/// The state of the message server, as `fleet up` last found it.
+/// The state of the message server at the last check of `fleet up`.
 fn server_line(health: &BrokerHealth) -> String {
     let free = health
         .disk_free
@@ -151,7 +152,7 @@ fn server_line(health: &BrokerHealth) -> String {
 }
 
 fn shown(rows: &[MemberRow], known: &[NodeName]) -> String {
-    // Nodes that joined and were never heard have a row too.
+    // Nodes that joined and never sent a hello have a row too.
     let silent = known.iter().filter(|node| rows.iter().all(|row| row.node != **node));
     let cells = rows.iter().map(cells).chain(silent.map(silent_cells));
     let header = ["node", "seen", "version", "state", "clock", "free disk", "results", "labels", "ports"];
@@ -162,7 +163,7 @@ fn shown(rows: &[MemberRow], known: &[NodeName]) -> String {
     format!("{}{}", table(&header, cells), troubles.chain(short).collect::<String>())
 }
 
-/// A node whose next run would lack something, although it would begin.
+/// Warns about a node whose next run would start, but without captures.
 fn short_of_disk(row: &MemberRow) -> Option<String> {
     let free = row.hello.disk_free;
     (free < KEEP_FREE).then(|| {
@@ -203,7 +204,7 @@ fn cells(row: &MemberRow) -> Vec<String> {
     ]
 }
 
-/// Labels of the owner, then those of the operator. One of the operator that has no effect is shown with the reason.
+/// Labels of the owner, then those of the operator. A label of the operator without effect is shown with the reason.
 fn labels(row: &MemberRow) -> String {
     let overruled = row.overruled_labels.iter().map(|label| format!("({label}: owner's key)"));
     let all: Vec<String> = row.labels().cloned().chain(overruled).collect();

@@ -29,7 +29,7 @@ const STORE: u64 = 2 << 30;
 const RENEWAL_AGAIN: Nanos = Nanos::from_secs(5);
 /// After a signal, threads that have not ended by then are left behind.
 const ENDING: Duration = Duration::from_millis(800);
-/// How often signals, the server and the nodes are looked at.
+/// Interval between two checks of signals, the server and the nodes.
 const POLL: Duration = Duration::from_millis(100);
 
 pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -37,7 +37,7 @@ pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<
     request_precedence();
     let place = FleetPlace::of(&arguments.place)?;
     let authority = Arc::new(place.authority()?);
-    // Before the server starts: it inherits what is left here.
+    // Before the server starts: it inherits the remaining rights of this process.
     sandbox::limit_broker(place.directory(), [arguments.listen.port(), arguments.enrol.port()])?;
     let host = arguments.address.clone().map_or_else(own_address, Ok)?;
     let mut certificate = ServerCertificateKeeper::issue(Arc::clone(&authority), names(&host)?, seconds())?;
@@ -70,9 +70,11 @@ pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<
          `packetrig fleet invite` prints a line for more nodes.\n",
         arguments.valid
     ));
+    // The servers of `--cluster` are not ours to watch or restart.
     let health = lock(&broker).is_some().then(|| watch_health(&place)).transpose()?;
     let _presence = PresenceWatch::start(&place)?;
     let mut nodes = AnnouncedNodes::default();
+    // Zero: the first pass of the loop checks the certificate.
     let mut renew_at = MonoTime::default();
     while !is_interrupted() {
         std::thread::sleep(POLL);
@@ -84,7 +86,7 @@ pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<
             apply_health(&found, &place, &broker);
         }
     }
-    // First: whoever waits for an answer of a server that hangs has it then.
+    // First: threads that wait for a server that hangs get an answer when it ends.
     drop(lock(&broker).take());
     Ok(CommandExit::Ok)
 }
@@ -93,8 +95,8 @@ fn now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
 
-/// Ends the program soon after a signal, whatever its threads wait for: a message server that hangs, a disk, a name. What they write is
-/// written as a whole or not at all, and the kernel ends the message server with its keeper.
+/// Ends the program soon after a signal, whatever its threads wait for: a message server that hangs, a disk, a name. They write each
+/// file as a whole or not at all, and the kernel ends the message server with its keeper.
 #[expect(clippy::exit, reason = "the main thread may be what waits")]
 fn end_in_time_after_a_signal() -> Result<(), Error> {
     let watching = std::thread::Builder::new().name("end".to_owned()).spawn(|| {
@@ -103,6 +105,7 @@ fn end_in_time_after_a_signal() -> Result<(), Error> {
         }
         std::thread::sleep(ENDING);
         remark("fleet: ended without waiting for what does not answer");
+        // A signal is the regular end of `fleet up`, so the code is that of success.
         std::process::exit(CommandExit::Ok.code().into());
     });
     watching.map(drop).map_err(|error| packetrig_fleet_io::Error::Thread(error).into())
@@ -128,7 +131,7 @@ fn seconds() -> u64 {
     clock::wall_clock_ns() / 1_000_000_000
 }
 
-/// Renews the certificate if it is time; returns when to look again.
+/// Renews the certificate if it is due; returns the time of the next check.
 fn keep_certificate_valid(
     certificate: &mut ServerCertificateKeeper,
     broker: &Mutex<Option<MessageServer>>,
@@ -148,7 +151,7 @@ fn keep_certificate_valid(
     MonoTime::default()
 }
 
-/// A panic elsewhere must not end the message server: what it protects is still usable.
+/// Locks a mutex that may be poisoned. A panic elsewhere must not end the message server: the protected value is still usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -167,11 +170,12 @@ fn own_address() -> Result<String, Error> {
     })
 }
 
-/// All names and addresses by which nodes may reach this machine; its certificate is for these.
+/// Names and addresses of this machine that nodes may use, for its certificate.
 fn names(host: &str) -> Result<Vec<String>, Error> {
     let addresses = NamespaceLinks::open(&NetNs::current()?)?.global_addresses()?;
     let mut names = vec![host.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()];
     names.extend(addresses.iter().map(IpAddr::to_string));
+    // The host may be one of these addresses already.
     names.sort();
     names.dedup();
     Ok(names)
@@ -204,7 +208,7 @@ fn servers(arguments: &UpArgs, host: &str, broker: Option<&MessageServer>) -> Ve
     }
 }
 
-/// `HOST:PORT`; an IPv6 address needs brackets.
+/// Formats `HOST:PORT`; an IPv6 address needs brackets.
 fn at(host: &str, listens: SocketAddr) -> String {
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     format!("{host}:{}", listens.port())
@@ -228,7 +232,7 @@ fn start_enrolment(
     let place = place.clone();
     let on_join = Arc::new(move |node: &packetrig_fleet::NodeName| {
         let admitted = known.admitted_node(node).map_err(|error| error.to_string())?;
-        // Before the node gets its answer: a node that is told that it is admitted must be able to log in.
+        // Before the node gets its answer: an admitted node logs in at once.
         if let Some((broker, admitted)) = lock(&broker).as_ref().zip(admitted) {
             broker.admit(&admitted).map_err(|error| error.to_string())?;
         }
@@ -239,7 +243,7 @@ fn start_enrolment(
     Ok(EnrolServer::start(Arc::clone(authority), security, arguments.enrol, on_join)?)
 }
 
-/// The nodes that the message server knows, and the state of the authority's directory that they come from.
+/// The nodes that the message server admits, and the state of the authority's directory that they come from.
 #[derive(Default)]
 struct AnnouncedNodes {
     nodes: Option<Vec<AdmittedNode>>,
@@ -247,7 +251,7 @@ struct AnnouncedNodes {
 }
 
 impl AnnouncedNodes {
-    /// Reports problems of the server, and tells the server about nodes that another process removed or added.
+    /// Reports problems of the server, and updates its list of nodes if another process has removed or added some.
     fn watch(
         &mut self,
         place: &FleetPlace,

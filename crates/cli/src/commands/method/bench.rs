@@ -1,4 +1,4 @@
-//! Makes the trials that a method orders: each is a run of its own, on the one path that all runs take.
+//! Makes the trials that a method orders: each is a separate run, on the one path that all runs take.
 
 use super::hook::{ArmedHook, ShellCommands};
 use crate::commands::execution::TrialFleet;
@@ -20,18 +20,18 @@ use packetrig_sys::clock;
 use packetrig_units::{Blame, Nanos};
 use std::thread;
 
-/// How often the start of a trial on a fleet is tried.
+/// Number of attempts to start a trial on a fleet.
 const STARTS: u32 = 3;
-/// How often a wait looks whether the test is to stop.
+/// Interval between two checks for a stop while a trial waits.
 const LOOK: Nanos = Nanos::from_millis(20);
 
-/// Where trials take place.
+/// Executor of the trials: this machine or a fleet.
 pub(super) enum TrialGround {
     Here(Box<LocalGround>),
     Fleet(Box<TrialFleet>),
 }
 
-/// What all trials of a method have in common.
+/// Makes all trials of a method, and has the options that they share.
 pub(super) struct TrialBench {
     pub(super) ground: TrialGround,
     /// The traffic for each device that is compared; one for other methods.
@@ -51,7 +51,7 @@ impl TrialBench {
         senders.iter().map(|own| LoadedSender { name: own.name.clone(), share: own.share }).collect()
     }
 
-    /// Makes a trial. `None` if it was stopped: such a trial says nothing.
+    /// Makes a trial. Returns `None` if it was stopped: such a trial has no result.
     pub(super) fn perform(
         &mut self,
         order: &TrialOrder,
@@ -64,12 +64,13 @@ impl TrialBench {
             return Ok(None);
         }
         let shape = shape(order);
+        // A client of the API may give one plan for both devices.
         let traffic = self.traffic.get(usize::from(order.device)).or_else(|| self.traffic.first());
         let document = traffic.map(|traffic| traffic.document(&shape)).unwrap_or_default();
         let hook = order.event.and_then(|event| self.commands.arm_event(event.at));
         let options = self.options(waits.late_frames_ns, order);
         let ran = self.run(&document, options, hook.as_ref(), stop);
-        // Before anything else ends the trial: the device must not stay as the event left it.
+        // Before `ran?` and the returns below: the device must not stay as the event left it.
         let event_at = hook.map(|hook| self.commands.end_event(hook)).transpose()?.flatten();
         let report = ran?;
         if stop() || !wait(waits.settle_ns, stop) {
@@ -105,7 +106,7 @@ impl TrialBench {
     }
 
     fn options(&self, drain: Nanos, order: &TrialOrder) -> RunOptions {
-        // A device that is reset or loses a link may take the carrier of the rig's port away: that is what is measured.
+        // A device that is reset or loses a link may take the carrier of the rig's port away: the trial measures that.
         let is_expected = order.event.is_some();
         let carrier_loss = if is_expected { CarrierLossCause::Device } else { CarrierLossCause::Unknown };
         let started = clock::wall_clock_ns();
@@ -129,7 +130,7 @@ impl TrialBench {
     }
 }
 
-/// Nobody has written the document of a trial: lines and columns of it would mislead.
+/// Removes lines and columns from the problems of a plan: no user has written the document of a trial.
 fn without_places(error: Error) -> Error {
     use packetrig_fleet_io::Error as RunError;
     match error {
@@ -141,7 +142,7 @@ fn without_places(error: Error) -> Error {
     }
 }
 
-/// Makes a trial on a fleet. On a busy machine a start may come too late for some node; nothing is known of the device then, and the
+/// Makes a trial on a fleet. On a busy machine a start may come too late for some node; that says nothing about the device, and the
 /// trial is begun again.
 fn run_until_started(
     fleet: &mut TrialFleet,
@@ -173,7 +174,7 @@ pub(super) fn shape(order: &TrialOrder) -> TrialShape {
     }
 }
 
-/// What the run took for its own purpose: sending, and waiting for late frames.
+/// Time of the run that is no overhead: sending, and waiting for late frames.
 fn own_time(report: &RunReport) -> Nanos {
     let sending = report.sending.unwrap_or(Nanos::ZERO);
     let Some(times) = &report.times else { return sending };
@@ -184,7 +185,7 @@ fn own_time(report: &RunReport) -> Nanos {
     }
 }
 
-/// Waits; `false` if the test is to stop.
+/// Waits; returns false at once if the test has to stop.
 fn wait(time: Nanos, stop: &dyn Fn() -> bool) -> bool {
     let end = clock::monotonic_ns() + time.as_u64();
     loop {

@@ -11,13 +11,13 @@ use std::thread::{self, JoinHandle};
 /// Commands of the user that change the device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ShellCommands {
-    /// Run during a trial that has an event.
+    /// Command during a trial that has an event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) event: Option<String>,
-    /// After a trial with an event.
+    /// Command after a trial with an event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) undo: Option<String>,
-    /// Before each trial, by the device that it is for.
+    /// Commands before each trial, by the device that the trial is for.
     #[serde(default)]
     pub(super) before: [Option<String>; 2],
 }
@@ -28,7 +28,7 @@ impl ShellCommands {
         run_if_given(self.before.get(usize::from(device)).and_then(Option::as_ref))
     }
 
-    /// A thread that starts the command of the event this long after the first frame.
+    /// Starts a thread that runs the command of the event this long after the first frame.
     pub(super) fn arm_event(&self, after: Nanos) -> Option<ArmedHook> {
         let command = self.event.clone()?;
         let (start, started) = channel();
@@ -36,8 +36,8 @@ impl ShellCommands {
         Some(ArmedHook { start, thread })
     }
 
-    /// Ends a trial with an event, whatever became of the trial: an event that was caused is undone. When it was caused, after
-    /// the first frame; `None` if the trial ended before.
+    /// Ends a trial with an event, also a failed trial: an event that was caused is undone. Returns the time of the event after
+    /// the first frame; `None` if the trial ended before it.
     pub(super) fn end_event(&self, hook: ArmedHook) -> Result<Option<Nanos>, Error> {
         let caused = hook.finish();
         if !matches!(caused, Ok(None)) {
@@ -58,9 +58,9 @@ pub(super) struct ArmedHook {
 }
 
 impl ArmedHook {
-    /// The first frame is due then. A later call moves a start that has not come yet.
+    /// Sets the time of the first frame. A later call moves a start that has not come yet.
     pub(super) fn start(&self, at: MonoTime) {
-        // The thread is gone only if it has run the command.
+        // Sending fails only if the thread has ended, and then it has run the command.
         self.start.send(at).unwrap_or_default();
     }
 
@@ -73,7 +73,7 @@ impl ArmedHook {
     }
 }
 
-/// When the command was started, after the first frame; `None` if the trial was over before.
+/// Runs the command when it is due. Returns its start after the first frame; `None` if the trial was over before.
 fn run_at(command: &str, started: &Receiver<MonoTime>, after: Nanos) -> Result<Option<Nanos>, String> {
     let Ok(mut first) = started.recv() else { return Ok(None) };
     loop {
@@ -92,6 +92,7 @@ fn run_at(command: &str, started: &Receiver<MonoTime>, after: Nanos) -> Result<O
 
 fn run(command: &str) -> Result<(), String> {
     let mut shell = Command::new("/bin/sh");
+    // Without `null`, `output` would collect the command's standard output in memory for nothing.
     let ended = shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).output();
     match ended {
         Ok(output) if output.status.success() => Ok(()),

@@ -1,4 +1,4 @@
-//! Test methods that clients of `packetrig serve` start. Each is a test like one of the command line, on a thread of its own: its
+//! Test methods that clients of `packetrig serve` start. Each is a test like one of the command line, on its own thread: its
 //! trials are runs, and its journal and result are in the catalogue.
 //!
 //! A client names no shell command and no interface that needs a confirmation: those are for the user who started the server.
@@ -28,10 +28,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Tests that have ended and are still listed. The catalogue has all of them.
+/// Largest number of ended tests that are listed. The catalogue has all of them.
 const MOST_ENDED: usize = 100;
 
-/// What the user of the server has decided for all tests.
+/// Options of the server's user for all tests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServedTestTerms {
     /// Directory of the catalogue, if the user named one.
@@ -44,7 +44,7 @@ pub(crate) struct ServedTestTerms {
     pub(crate) aliases: BTreeMap<String, String>,
 }
 
-/// What a client asks for.
+/// Request of a client to start a test.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TestRequest {
@@ -59,7 +59,7 @@ struct TestRequest {
     link_bits_per_second: Option<BitRate>,
 }
 
-/// Why a test is not started.
+/// Reason to refuse a test.
 #[derive(Debug, thiserror::Error)]
 enum TestRefusal {
     #[error("{0}")]
@@ -70,7 +70,7 @@ enum TestRefusal {
     Failed(#[from] Error),
 }
 
-/// How far a test is, as clients see it.
+/// Progress of a test, as clients see it.
 #[derive(Clone, Debug, Serialize)]
 struct TestProgress {
     id: String,
@@ -83,14 +83,14 @@ struct TestProgress {
     trials: u32,
     /// The trial in progress.
     trial: Option<TrialOrder>,
-    /// What is known so far, in one line.
+    /// Findings so far, in one line.
     known: String,
     to_go: Option<TestToGo>,
-    /// As in `result.json`, as far as it is known.
+    /// Result so far, as in `result.json`.
     result: Option<MethodResult>,
     /// PASS, FAIL or INCONCLUSIVE, of a test that is complete.
     verdict: Option<&'static str>,
-    /// Why the test failed, if it did.
+    /// Error of a test that failed.
     error: Option<String>,
 }
 
@@ -101,12 +101,12 @@ enum TestState {
     /// A client has asked it to stop, and the trial in progress is ending.
     Stopping,
     Complete,
-    /// If it has made a trial, `packetrig test resume` goes on with it.
+    /// Stopped by a client. If it has made a trial, `packetrig test resume` continues it.
     Stopped,
     Failed,
 }
 
-/// What a test still needs, without repeated trials and what the rig needs between them.
+/// Remaining trials and time, without repeated trials and without the rig's time between trials.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct TestToGo {
     least: TrialsAndTime,
@@ -139,7 +139,7 @@ struct ServedTest {
 }
 
 impl ServedTest {
-    /// Of a test that starts now.
+    /// Progress of a test that starts now.
     fn new(head: &MethodHead) -> Self {
         let progress = TestProgress {
             id: head.id.clone(),
@@ -164,7 +164,7 @@ impl ServedTest {
     }
 }
 
-/// Starts tests, one at a time, and knows those it has started.
+/// Starts tests, one at a time, and lists those that it has started.
 #[derive(Debug)]
 pub(crate) struct MethodRunner {
     terms: ServedTestTerms,
@@ -181,7 +181,7 @@ struct StartedTests {
 }
 
 impl MethodRunner {
-    /// Its tests run on threads that `rights` starts.
+    /// A runner whose tests run on threads that `rights` starts.
     pub(crate) fn new(terms: ServedTestTerms, rights: Arc<ResidentThread>) -> Self {
         Self { terms, rights, tests: Mutex::default() }
     }
@@ -195,7 +195,7 @@ impl MethodRunner {
         let StartedTest { test, thread } = started?;
         let progress = test.progress().clone();
         tests.by_id.insert(progress.id.clone(), test);
-        // The thread before it has ended: its test has.
+        // The thread that this replaces has ended, because its test has.
         tests.thread = Some(thread);
         while tests.by_id.len() > MOST_ENDED {
             // Ids begin with the time.
@@ -212,7 +212,7 @@ impl MethodRunner {
             tests.thread.take()
         };
         if let Some(thread) = thread {
-            // A panic has been printed; the journal has what the test found.
+            // A panic has been printed; the journal has the test's trials.
             drop(thread.join());
         }
     }
@@ -305,8 +305,7 @@ fn start(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRef
     Ok(StartedTest { test, thread })
 }
 
-/// Does the work of a test and notes how it ended, also after a panic: otherwise the test would stay `running`, and no other one
-/// could start.
+/// Does the work of a test and records its end, also after a panic: otherwise the test would stay `running` and block all others.
 fn carry_out(test: &ServedTest, work: impl FnOnce() -> Result<TestEnd, Error>) {
     // After a panic, only the progress is used, and that is whole after each of its changes.
     let ended = match catch_unwind(AssertUnwindSafe(work)) {
@@ -326,7 +325,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
     panic.downcast_ref::<String>().map_or("no message", String::as_str)
 }
 
-/// An error comes as its text.
+/// Records the end of a test in its progress.
 fn note_end(test: &ServedTest, ended: Result<TestEnd, String>) {
     let mut progress = test.progress();
     progress.trial = None;
@@ -345,7 +344,7 @@ fn note_end(test: &ServedTest, ended: Result<TestEnd, String>) {
     }
 }
 
-/// The options of a method that needs nothing but trials. Every member must be known.
+/// Reads the options of a method that needs only trials. Every member must be known.
 fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
     let options: MethodOptions = serde_json::from_value(given.clone())
         .map_err(|error| TestRefusal::Invalid(format!("options: {error}")))?;
@@ -366,7 +365,7 @@ fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
     Ok(options)
 }
 
-/// The path of a member that is given and not known.
+/// Returns the path of a given member that is not known.
 fn unknown_member(given: &Value, known: &Value) -> Option<String> {
     match (given, known) {
         (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(name, value)| {
@@ -381,7 +380,7 @@ fn unknown_member(given: &Value, known: &Value) -> Option<String> {
     }
 }
 
-/// Reads the plans as the test will, so that a client hears of problems at once.
+/// Reads the plans as the test will, so that a client receives problems at once.
 fn check_plans(
     options: &MethodOptions,
     plans: &[Value],
@@ -410,7 +409,7 @@ fn check_plans(
     Ok(())
 }
 
-/// A client of the API must not have this program read files, here as with `/config`.
+/// Refuses plans that name files: as with `/config`, a client of the API must not make this program read files.
 fn refuse_files(number: usize, plan: &Value) -> Result<(), TestRefusal> {
     let flows = plan["flows"].as_array().into_iter().flatten();
     let replay = flows.enumerate().find(|(_, flow)| flow.get("x_replay").is_some());
@@ -420,7 +419,7 @@ fn refuse_files(number: usize, plan: &Value) -> Result<(), TestRefusal> {
     })
 }
 
-/// Keeps the progress where clients can read it.
+/// Records the progress where clients can read it.
 struct ProgressWatcher<'a>(&'a ServedTest);
 
 impl TestWatcher for ProgressWatcher<'_> {
@@ -429,7 +428,7 @@ impl TestWatcher for ProgressWatcher<'_> {
     }
 
     fn begin_trial(&mut self, trial: &NextTrial<'_>) {
-        // Before the lock: it plays the method to its end several times.
+        // Computed before the lock is taken: it rehearses the method to its end several times.
         let to_go = trial.options.to_go(trial.method).ok().map(TestToGo::from);
         let mut progress = self.0.progress();
         progress.trials = trial.number - 1;

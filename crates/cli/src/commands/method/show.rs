@@ -1,4 +1,4 @@
-//! What a test shows: its progress on standard error, and its result as tables, JSON, CSV, JUnit XML and Markdown.
+//! Output of a test: its progress on standard error, and its result as tables, JSON, CSV, JUnit XML and Markdown.
 
 use super::MethodHead;
 use super::bench::TrialBench;
@@ -23,7 +23,7 @@ use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// How a result is printed.
+/// Format of a printed result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MethodForm {
     Tables,
@@ -60,7 +60,7 @@ pub(super) struct StoredTest {
     kernel: String,
     ports: Vec<PortInfo>,
     trials: u32,
-    /// Time of all trials with their waits and what the rig needed between them.
+    /// Time of all trials with their waits and the rig's time between them.
     #[serde(default)]
     took_ns: Nanos,
     /// PASS, FAIL or INCONCLUSIVE; NOT JUDGED without a criterion.
@@ -154,7 +154,7 @@ impl StoredTest {
     }
 
     fn json(&self) -> String {
-        // Everything in it can be written as JSON: numbers, texts, lists.
+        // It has only numbers, texts and lists, which can always be written as JSON.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         text
@@ -196,7 +196,7 @@ fn time_of_trials(options: &MethodOptions, trials: &[JournalEntry]) -> Nanos {
     trials.iter().map(time).fold(Nanos::ZERO, |sum, time| sum + time)
 }
 
-/// The verdict as runs have it. What no criterion judged is no PASS, even if all of it is known.
+/// Name of the verdict, as for runs. A result that no criterion judged is no PASS, even if all of it is known.
 const fn word(verdict: Option<MethodVerdict>) -> &'static str {
     match verdict {
         None => "NOT JUDGED",
@@ -216,7 +216,7 @@ fn text_table(part: &ResultTable) -> String {
     format!("\n{}\n{}{notes}", part.title, table(&head, part.rows.iter().cloned()))
 }
 
-/// Says which trial comes next.
+/// Announces the next trial.
 pub(super) fn announce(trial: &NextTrial<'_>) {
     let NextTrial { number, order, options, method } = trial;
     remark(format_args!("trial {number}: {}", in_words(order)));
@@ -231,7 +231,7 @@ fn in_words(order: &TrialOrder) -> String {
     format!("{size}{} for {}{then}", order.load, order.sending())
 }
 
-/// Says what a trial found.
+/// Reports the result of a trial.
 pub(super) fn tell(result: &TrialResult) {
     let lost = result.lost.most;
     let share = percent(lost, result.sent.max(1));
@@ -245,7 +245,7 @@ pub(super) fn tell(result: &TrialResult) {
     }
 }
 
-/// The time that a test takes, in words.
+/// Describes the trials of a test and the time that they take.
 pub(super) fn cost_in_words(options: &MethodOptions) -> Result<String, MethodOptionsError> {
     let held = options.cost()?;
     let all = held.with_repeats();
@@ -268,7 +268,7 @@ fn time_in_words(cost: &CostRange) -> String {
     if shortest == longest { longest } else { format!("{shortest} to {longest}") }
 }
 
-/// A long time as a person plans with it.
+/// Formats a long time, rounded up for planning.
 fn duration(time: Nanos) -> String {
     let seconds = time.as_u64().div_ceil(1_000_000_000);
     match seconds {
@@ -278,7 +278,7 @@ fn duration(time: Nanos) -> String {
     }
 }
 
-/// `--dry-run`: trials and time.
+/// Prints trials and time for `--dry-run`.
 pub(super) fn dry_run(options: &MethodOptions, output: &mut CommandOutput) -> Result<(), MethodOptionsError> {
     output.line(cost_in_words(options)?);
     let orders = options.rehearse(&options.typical_device()?)?;

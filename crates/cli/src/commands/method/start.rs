@@ -1,4 +1,4 @@
-//! From the command line to the options of a method and the setup of its trials.
+//! Converts the command line to the options of a method and the setup of its trials.
 
 mod request;
 
@@ -45,7 +45,7 @@ impl MethodRequest {
     }
 }
 
-/// What a request comes to.
+/// Options, devices and shell commands of a method that a request describes.
 struct MethodStart {
     options: MethodOptions,
     devices: Vec<DeviceTraffic>,
@@ -74,7 +74,7 @@ pub(crate) fn perform(request: &MethodRequest, output: &mut CommandOutput) -> Re
     carry_on(begin(head(start, traffic, terms), store)?, store, &usage, output)
 }
 
-/// Refuses now what a trial would refuse: the highest load of each size and device is read as its run will read it.
+/// Refuses loads that a trial would refuse: checks the highest load of each size and device as its run will.
 fn check_loads(start: &MethodStart) -> Result<(), Error> {
     let mut highest: BTreeMap<(u8, Option<FrameSize>), TrialOrder> = BTreeMap::new();
     for order in start.options.rehearse_most()? {
@@ -126,14 +126,13 @@ fn load_at(
     }
     let device = only_device(traffic, terms, size, None)?;
     match rate {
-        // Of a plan: of its own rates.
+        // For a plan, a share is one of its own rates.
         Rate::Share(share) => Ok(Load::new(device.traffic.full_load()).scaled(percent(share) / 100.0)),
         _ => device.load_at(rate),
     }
 }
 
-/// The load of a method that sends one load only. What the user has written is refused if it is above `--max-rate`; what is usual
-/// is lowered.
+/// The load of a method that sends one load only. Above `--max-rate`, a load from the user is refused and the default is lowered.
 fn only_load(device: &DeviceTraffic, rate: Option<Rate>) -> Result<Load, Error> {
     if rate.is_some() {
         device.refuse_above_limit(Load::new(device.traffic.full_load()), "--rate")?;
@@ -174,13 +173,14 @@ fn rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
     Ok(MethodStart { commands, ..one_device(MethodOptions::Rfc2544(Box::new(options)), device) })
 }
 
-/// The sizes that the user named, or the usual ones. The smallest of those rises to what has room for the headers and the tag.
+/// The sizes that the user named, or the usual ones. The smallest usual sizes rise until the headers and the tag fit.
 fn frame_sizes(named: &[FrameSize], device: &DeviceTraffic) -> Result<Vec<FrameSize>, Error> {
     if !named.is_empty() {
         return Ok(named.to_vec());
     }
     let least = device.least_size()?;
     let mut sizes: Vec<FrameSize> = Rfc2544Options::SIZES.iter().map(|size| (*size).max(least)).collect();
+    // Several usual sizes may have risen to the same one.
     sizes.dedup();
     if least > FrameSize::MIN {
         remark(format_args!(
@@ -193,6 +193,7 @@ fn frame_sizes(named: &[FrameSize], device: &DeviceTraffic) -> Result<Vec<FrameS
 fn change_durations(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
     if let Some(time) = arguments.trial_time {
         options.durations.final_trial_ns = time;
+        // Trials of the search are never longer than those that confirm its result.
         options.durations.search_trial_ns = options.durations.search_trial_ns.min(time);
         options.durations.loss_trial_ns = time;
         options.durations.latency_trial_ns = time;
@@ -213,7 +214,7 @@ fn change_durations(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
     }
 }
 
-/// The highest load of each size, where it is below what the lines carry.
+/// Sets the highest load of each size that is below the line rate.
 fn limit_loads(options: &mut Rfc2544Options, device: &DeviceTraffic) -> Result<(), Error> {
     for size in &options.frame_sizes_bytes {
         let most = device.highest_load(Some(*size))?;
@@ -336,6 +337,7 @@ fn compare(arguments: &CompareArgs) -> Result<MethodStart, Error> {
         measures.map(|measure| MaximumWorsening { measure, limit }).to_vec()
     });
     let (of_first, of_second) = (only_load(&first, arguments.rate)?, only_load(&second, arguments.rate)?);
+    // Both devices get the same load, so the lower of their highest loads counts.
     let load = ComparedLoad {
         frame_size_bytes: None,
         frames_per_second: if of_second < of_first { of_second } else { of_first },
@@ -375,6 +377,7 @@ fn loss_share(arguments: &LossShareArgs) -> Result<MethodStart, Error> {
 
 fn refuse_above_plan(load: Load, traffic: &MethodTraffic, device: &DeviceTraffic) -> Result<(), Error> {
     let of_plan = Load::new(device.traffic.full_load());
+    // The same rate may differ by rounding when it is computed in another order.
     if traffic.plan.is_some() && load > of_plan.scaled(1.0 + 1e-9) {
         let text = format!("--rates asks for {load} of all senders, and the rates of the plan are {of_plan}");
         return Err(Error::Usage(text));
@@ -383,6 +386,7 @@ fn refuse_above_plan(load: Load, traffic: &MethodTraffic, device: &DeviceTraffic
 }
 
 fn percent(share: Share) -> f64 {
+    // A whole has 1e9 billionths and 100 percent.
     share.billionths() as f64 / 1e7
 }
 

@@ -1,4 +1,4 @@
-//! What a method sends: flags or a plan become a document, and the document says what the highest load is.
+//! Traffic of a method: flags or a plan become a document, and the document gives the highest load.
 
 use crate::args::{FleetPlace as FleetArgs, FromFlags, MethodTraffic, PortText, SizeArg};
 use crate::commands::{execution, plan, quick};
@@ -21,7 +21,7 @@ pub(super) struct DeviceTraffic {
     limit: Option<Rate>,
 }
 
-/// What the traffic is made of.
+/// Arguments of the traffic: from flags or from a plan.
 pub(super) struct TrafficRequest<'a> {
     pub(super) arguments: &'a MethodTraffic,
     pub(super) fleet: &'a FleetArgs,
@@ -46,7 +46,7 @@ impl DeviceTraffic {
         Ok(Self { limit: request.arguments.max_rate, ..traffic })
     }
 
-    /// The same traffic between other interfaces.
+    /// Traffic like that of the command line, between other interfaces.
     pub(super) fn between(
         request: &TrafficRequest<'_>,
         tx: &[PortText],
@@ -73,8 +73,8 @@ impl DeviceTraffic {
         Ok(Self { document, traffic, plan, speeds, limit: None })
     }
 
-    /// The highest load of all senders together that the user permits: by the rates of the document and by `--max-rate`. With a
-    /// size, of frames of that size.
+    /// The highest load of all senders together that the user permits: by the rates of the document and by `--max-rate`. `size`
+    /// is the size of the frames, if it is not that of the document.
     pub(super) fn highest_load(&self, size: Option<FrameSize>) -> Result<Load, Error> {
         self.traffic
             .highest_load(size, self.limit)
@@ -82,7 +82,7 @@ impl DeviceTraffic {
             .map_err(|problems| self.refused(&problems.0))
     }
 
-    /// The smallest size with room for the headers and the whole test tag.
+    /// The smallest size that holds the headers and the whole test tag.
     pub(super) fn least_size(&self) -> Result<FrameSize, Error> {
         self.traffic.least_size().map_err(|problems| self.refused(&problems.0))
     }
@@ -92,7 +92,7 @@ impl DeviceTraffic {
         self.traffic.load_at(None, of_sender).map(Load::new).map_err(|problems| self.refused(&problems.0))
     }
 
-    /// What `--max-rate` permits of a load that the user has written. `option` names that.
+    /// Refuses a load from the user that is above `--max-rate`. `option` is the option with the load.
     pub(super) fn refuse_above_limit(&self, load: Load, option: &str) -> Result<(), Error> {
         let Some(limit) = self.limit else { return Ok(()) };
         let most = self.load_at(limit)?;
@@ -103,7 +103,7 @@ impl DeviceTraffic {
         Ok(())
     }
 
-    /// Refuses what the run of a trial would refuse.
+    /// Refuses a trial that its run would refuse.
     pub(super) fn check(&self, shape: &TrialShape) -> Result<(), Error> {
         self.traffic.check(shape).map_err(|problems| self.refused(&problems.0))
     }
@@ -112,7 +112,7 @@ impl DeviceTraffic {
         plan::refused(&self.document, problems, Blame::Plan)
     }
 
-    /// What the links of all senders carry together, if their speeds are known.
+    /// Sum of the link speeds of all senders. An unknown speed is an error.
     pub(super) fn line(&self) -> Result<BitRate, Error> {
         let senders: BTreeSet<usize> = self.plan.streams.iter().map(|stream| stream.tx).collect();
         let mut sum = 0_u64;
@@ -124,7 +124,7 @@ impl DeviceTraffic {
         Ok(BitRate::new(sum))
     }
 
-    /// The fleet that the traffic is for, if it is for one.
+    /// Finds the fleet that the traffic is for, if it is for one.
     pub(super) fn fleet(&self, arguments: &FleetArgs) -> Result<Option<fleet_place::FleetPlace>, Error> {
         execution::fleet_of(arguments, &self.document.text)
     }
@@ -177,7 +177,7 @@ fn from_flags(request: &TrafficRequest<'_>, tx: &[PortText], rx: &[PortText]) ->
     let has_fleet = fleet_place::is_named(request.fleet)
         || fleet_place::FleetPlace::of(request.fleet).is_ok_and(|place| place.exists());
     if has_fleet {
-        // How many ports `*all` stands for is known only to a controller: a method names its ports.
+        // Only a controller knows the number of ports that `*all` stands for: a method names its ports.
         return quick::document(&flags, Some(&|_| None));
     }
     quick::document(&flags, None)

@@ -1,4 +1,4 @@
-//! Who is told of the progress of a test, and may stop it: a user at a terminal, or clients of an API.
+//! Watchers of a test, which show its progress and can stop it: a user at a terminal, or clients of an API.
 
 use super::show;
 use crate::commands::is_interrupted;
@@ -7,13 +7,13 @@ use packetrig_method::{MethodOptions, StartedMethod, TrialOrder, TrialResult};
 
 /// Follows a test from trial to trial.
 pub(super) trait TestWatcher {
-    /// Whether the test is to stop.
+    /// Returns true if the test has to stop.
     fn is_stopped(&self) -> bool;
     /// Called before each trial.
     fn begin_trial(&mut self, trial: &NextTrial<'_>);
     /// Called with the result of each trial that was not stopped.
     fn end_trial(&mut self, result: &TrialResult);
-    /// The test has ended before its method was over. It can be resumed.
+    /// Called if the test has ended before its method was over. It can be resumed.
     fn leave_unfinished(&mut self, id: &str);
 }
 
@@ -23,11 +23,11 @@ pub(super) struct NextTrial<'a> {
     pub(super) number: u32,
     pub(super) order: &'a TrialOrder,
     pub(super) options: &'a MethodOptions,
-    /// What is known before it.
+    /// State of the method before the trial.
     pub(super) method: &'a StartedMethod,
 }
 
-/// Remarks on standard error; stopped by Ctrl-C.
+/// Remarks on standard error; Ctrl-C stops the test.
 pub(super) struct TerminalWatcher {
     pub(super) quiet: bool,
 }

@@ -1,4 +1,4 @@
-//! A method as the command line asks for it, and what all of them have in common.
+//! A method as the command line asks for it, and the arguments that all methods share.
 
 use crate::args::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
