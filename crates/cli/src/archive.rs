@@ -16,10 +16,10 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// The catalogue in a directory. It is opened with the first question after there is one.
+/// The catalogue in a directory. The first query after it exists opens it.
 #[derive(Debug)]
 pub(crate) struct CatalogueArchive {
-    /// `None` is the default one.
+    /// `None` stands for the default directory.
     place: Option<PathBuf>,
     // Viewers wait for each other here, and for nobody else: runs have their own connections. Files are read without the lock, because
     // reports may be large.
@@ -31,7 +31,7 @@ impl CatalogueArchive {
         Self { place, open: Mutex::default() }
     }
 
-    /// Asks the catalogue. Without one there are no results.
+    /// Queries the catalogue. Returns `None` if there is no catalogue yet.
     fn ask<T>(
         &self,
         question: impl FnOnce(&RunCatalogue) -> Result<T, StoreError>,
@@ -56,22 +56,22 @@ impl CatalogueArchive {
         self.ask_about(id, |catalogue| find(catalogue, id))
     }
 
-    /// What the result with this id is compared by.
+    /// The subject and figures of the result with this id, for comparisons.
     fn comparable(&self, id: &str) -> Result<ComparableResult, ViewRefusal> {
         self.stored(id)?.comparable().map_err(|error| refusal_to_read(error, id))
     }
 
     /// The page of a result that has none in its directory.
     fn make_page(&self, stored: &StoredSummary) -> Result<String, ViewRefusal> {
-        // With a connection of its own, because a whole result is read and drawn. Only results of earlier versions, and those that were
-        // kept without a page, need it.
+        // Opens a connection of its own, because a whole result is read and drawn. Only results of earlier versions, and those that
+        // were kept without a page, need it.
         let own = open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_of(&error))?;
         let own = own.ok_or_else(|| refusal(StoreError::Unknown(stored.id().to_owned())))?;
         page_of(&own, stored).map_err(|error| refusal_of(&error))
     }
 }
 
-/// Why the result that the user has named `id` cannot be read. It has no file yet while it is made.
+/// Refusal for a result that cannot be read; the user has named it `id`. A result in progress has no file yet.
 fn refusal_to_read(error: StoreError, id: &str) -> ViewRefusal {
     match error {
         StoreError::File { source, .. } if source.kind() == ErrorKind::NotFound => no_result(id),
@@ -80,7 +80,7 @@ fn refusal_to_read(error: StoreError, id: &str) -> ViewRefusal {
     }
 }
 
-/// The text of the whole result. The user has named it `id`.
+/// Reads the text of the whole result. Errors name it `id`, as the user did.
 fn read_result(stored: &StoredSummary, id: &str) -> Result<String, ViewRefusal> {
     let path = stored.result_file();
     fs::read_to_string(&path).map_err(|error| match error.kind() {
@@ -151,6 +151,7 @@ impl ResultArchive for CatalogueArchive {
 
     fn series(&self, id: &str) -> Result<Value, ViewRefusal> {
         let stored = self.stored(id)?;
+        // Series belong to runs; a method has only the results of its trials.
         if matches!(stored, StoredSummary::Method(_)) {
             return Err(refusal(StoreError::NoResult(stored.id().to_owned())));
         }
@@ -212,7 +213,7 @@ fn summary(entry: CatalogueEntry) -> ResultSummary {
     }
 }
 
-/// The nodes of a fleet, as `fleet up` last heard them.
+/// The nodes of a fleet, from the last hellos that `fleet up` recorded.
 #[derive(Debug)]
 pub(crate) struct FleetNodes(pub(crate) FleetPlace);
 

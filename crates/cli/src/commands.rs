@@ -40,7 +40,7 @@ use method::MethodRequest;
 use packetrig_program::is_interrupted;
 use std::time::Duration;
 
-/// How often signals are looked for.
+/// Interval between two checks for signals.
 const POLL: Duration = Duration::from_millis(50);
 
 pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -68,7 +68,7 @@ pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result
     }
 }
 
-/// Returns when the user wants the command to end.
+/// Waits until the user ends the command with a signal.
 fn await_interrupt() {
     while !is_interrupted() {
         std::thread::sleep(POLL);

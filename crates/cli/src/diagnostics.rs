@@ -1,4 +1,4 @@
-//! Problems of a plan for people: the source line with a mark, the JSON path, and what to do.
+//! Problems of a plan for people: the source line with a mark, the JSON path, and a hint.
 
 use crate::output::TextStyle;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
@@ -17,7 +17,7 @@ pub(crate) struct QuotedDocument<'a> {
     pub(crate) text: &'a str,
 }
 
-/// Every problem with its source line, then how many there are.
+/// Renders every problem with its source line, then the number of those that are not shown.
 pub(crate) fn render(source: QuotedDocument<'_>, problems: &[PlanProblem], style: TextStyle) -> String {
     let theme =
         if style.is_coloured() { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
@@ -37,7 +37,7 @@ pub(crate) fn render(source: QuotedDocument<'_>, problems: &[PlanProblem], style
     text
 }
 
-/// How many errors and warnings, in words.
+/// Describes the numbers of errors and warnings.
 pub(crate) fn tally(problems: &[PlanProblem]) -> String {
     let errors = count(problems, ProblemSeverity::Error);
     let warnings = count(problems, ProblemSeverity::Warning);
@@ -83,7 +83,7 @@ fn one_line(name: &str, problem: &PlanProblem) -> String {
     format!("{name}{place}: {}\n", title(problem))
 }
 
-/// Whether the lines around the span can be shown: it lies in the text, and they are short enough to read.
+/// Returns true if the lines around the span can be shown: it lies in the text, and they are short enough to read.
 fn is_quotable(text: &str, (start, end): (usize, usize)) -> bool {
     // `get` is `None` also for a span that begins or ends within a character.
     let Some((before, after)) = text.get(..start).zip(text.get(end..)).filter(|_| start <= end) else {

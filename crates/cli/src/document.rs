@@ -6,16 +6,16 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// More than the largest plan that the `plan` crate accepts. Reading must stop also for a file without end, such as `/dev/zero`.
+/// Size limit, above the largest plan that the `plan` crate accepts. Reading must stop also for a file without end, such as `/dev/zero`.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// A plan's text and where it came from.
+/// A plan's text and its origin.
 #[derive(Debug)]
 pub(crate) struct PlanText {
     /// File name, or a description such as `standard input`.
     pub(crate) name: String,
     pub(crate) text: String,
-    /// Whether it was made from options: then an error in it is an error in the command line.
+    /// True if it was made from options: then an error in it is an error in the command line.
     pub(crate) is_from_options: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong in a command, and whose fault it is.
+//! Errors of commands, and the party at fault, which decides the exit code.
 
 use crate::exit::CommandExit;
 use crate::output::{TextStyle, remark};
@@ -8,13 +8,13 @@ use packetrig_units::{Blame, message_with_causes};
 use std::io;
 use std::path::Path;
 
-/// Why a command could not do its work. Variants without a comment wrap errors that say themselves whose fault they are.
+/// Error of a command. Variants without a comment wrap errors that have their own blame.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The plan cannot be read.
     #[error("cannot read the plan from {name}")]
     ReadPlan {
-        /// File name, or what stands for it.
+        /// File name, or a description such as `standard input`.
         name: String,
         source: io::Error,
     },
@@ -24,12 +24,12 @@ pub(crate) enum Error {
     /// The plan has errors; they are already shown in full.
     #[error("{name} cannot be run: {tally}")]
     BadPlan {
-        /// File name, or what stands for it.
+        /// File name, or a description such as `standard input`.
         name: String,
         /// Every problem with its source line.
         shown: String,
         tally: String,
-        /// The plan itself, or what it finds here.
+        /// The plan itself, or this machine.
         blame: Blame,
     },
     /// A location that fits neither this machine nor a fleet.
@@ -100,7 +100,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// For a file that was named and cannot be read.
+    /// Makes the error for a named file that cannot be read.
     pub(crate) fn unreadable(file: &Path, source: io::Error) -> Self {
         Self::ReadFile { name: file.display().to_string(), source }
     }
@@ -109,9 +109,10 @@ impl Error {
         Self::Write { what: file.display().to_string(), source }
     }
 
-    /// Whose fault it is. The errors of other crates say it themselves.
+    /// The party at fault. The errors of other crates have their own blame.
     fn blame(&self) -> Blame {
         match self {
+            // A plan that is missing or no text has the exit code of plans, not that of the command line.
             Self::ReadPlan { source, .. } => match Blame::of_named_file(source) {
                 Blame::Usage => Blame::Plan,
                 other => other,
@@ -146,7 +147,7 @@ impl Error {
         }
     }
 
-    /// The message and its causes.
+    /// Returns the message and its causes.
     pub(crate) fn chain(&self) -> String {
         message_with_causes(self)
     }
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!(Error::from(missing).exit(), CommandExit::World);
     }
 
-    /// The same failure, here and on a node of a fleet, whose fault travels as JSON.
+    /// Makes the same failure twice: here, and on a node of a fleet, whose fault travels as JSON.
     #[test]
     fn a_failure_ends_a_command_with_the_same_code_wherever_it_was() {
         use packetrig_engine::Error as Engine;

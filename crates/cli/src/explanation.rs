@@ -1,13 +1,13 @@
-//! What a plan will send, as text for people. A view of [`PlanExplanation`].
+//! Renders a [`PlanExplanation`], the frames that a plan will send, as text for people.
 
 use crate::numbers::{count, percent};
 use crate::output::TextStyle;
 use packetrig_plan::explain::{PlanExplanation, PortExplanation, StreamExplanation};
 
-/// Streams explained one by one; a machine gets all of them.
+/// Largest number of streams that are explained one by one; JSON has all of them.
 const SHOWN: usize = 50;
 
-/// Streams, then ports, then what was assumed.
+/// Renders streams, then ports, then assumed link speeds.
 pub(crate) fn render(explanation: &PlanExplanation, assumed: &[String], style: TextStyle) -> String {
     let mut text: String =
         explanation.streams.iter().take(SHOWN).map(|stream| stream_text(stream, style)).collect();
@@ -56,7 +56,7 @@ fn total(stream: &StreamExplanation) -> String {
 
 fn port_text(port: &PortExplanation) -> String {
     let (sends, receives) = port.streams;
-    // At layer 1, since that is what the speed of a link limits: preambles and gaps take their share.
+    // The speed of a link limits layer 1: preambles and gaps take their share.
     let share = port.speed.map_or_else(
         || "of a link of unknown speed".to_owned(),
         |speed| {

@@ -3,7 +3,7 @@
 use packetrig_units::Nanos;
 use std::str::FromStr;
 
-/// How many frames each fault hits.
+/// Number of frames that each fault hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FaultShares {
     pub(crate) drop: u32,
@@ -13,7 +13,7 @@ pub(crate) struct FaultShares {
     pub(crate) reorder: u32,
     /// Frames with a flipped bit in the payload.
     pub(crate) corrupt: u32,
-    /// Time by which every frame is delayed.
+    /// Delay of every frame.
     pub(crate) delay: Nanos,
 }
 
@@ -30,7 +30,7 @@ impl FaultShares {
         let (kind, value) = item
             .split_once('=')
             .ok_or_else(|| format!("`{item}` is not a fault; write it like drop=10 or delay=50us"))?;
-        // The only fault of all frames, and so the only one with a time instead of a count.
+        // The delay hits all frames, so it alone has a time instead of a count.
         if kind == "delay" {
             self.delay = value.parse().map_err(|error: packetrig_units::Error| error.to_string())?;
             return Ok(self);

@@ -4,10 +4,10 @@
 //! DIR/authority/…    keys and certificates
 //! DIR/broker/…       configuration and store of the message server
 //! DIR/fleet.json     addresses at which nodes reach the two servers
-//! DIR/health.json    state of the message server, as `fleet up` last found it
+//! DIR/health.json    state of the message server at the last check of `fleet up`
 //! DIR/nodes.json     the last hello of each node to a controller
 //! DIR/presence.json  the last hello of each node to `fleet up`
-//! DIR/history/…      what happened to each node
+//! DIR/history/…      events of each node
 //! ```
 //! Everybody who can read this directory can control the fleet, so only its owner can read it.
 
@@ -32,12 +32,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often the certificate of the controller is checked for its end.
+/// Interval between two checks whether the controller's certificate expires soon.
 const RENEWAL: Duration = Duration::from_hours(1);
-/// Names the directory for commands without `--fleet`.
+/// Environment variable with the directory for commands without `--fleet`.
 const VARIABLE: &str = "PACKETRIG_FLEET";
 
-/// Whether the command line or the environment names a directory.
+/// Returns true if the command line or the environment names a directory.
 pub(crate) fn is_named(arguments: &args::FleetPlace) -> bool {
     arguments.fleet_directory.is_some() || std::env::var_os(VARIABLE).is_some()
 }
@@ -57,12 +57,12 @@ pub(crate) struct FleetAddresses {
 /// The state of all nodes at one time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FleetPresence {
-    /// That time, in nanoseconds since 1970 (UTC).
+    /// Time of this state, in nanoseconds since 1970 (UTC).
     pub(crate) heard_until: u64,
-    /// The same by CLOCK_BOOTTIME, which cannot be set, but means something only within one boot of this kernel.
+    /// The same time by CLOCK_BOOTTIME, which cannot be set, but is valid only within one boot of this kernel.
     boot_time: u64,
     boot_id: String,
-    /// One row for each node that was ever heard.
+    /// One row for each node that ever sent a hello.
     pub(crate) nodes: Vec<MemberRow>,
 }
 
@@ -76,7 +76,7 @@ impl FleetPresence {
         }
     }
 
-    /// How long ago that was. After a reboot only the wall clock can tell, with the error of having been set.
+    /// Age of this state. After a reboot it comes from the wall clock, which may have been set since then.
     pub(crate) fn age(&self) -> Nanos {
         let is_same_boot = state::boot_id().is_ok_and(|boot_id| boot_id == self.boot_id);
         Nanos::new(if is_same_boot {
@@ -86,7 +86,7 @@ impl FleetPresence {
         })
     }
 
-    /// The rows as they are now, if nobody has listened since.
+    /// The rows with their current ages, if no program has listened since.
     pub(crate) fn aged_rows(self) -> Vec<MemberRow> {
         let age = self.age();
         self.nodes.into_iter().map(|row| row.aged(age)).collect()
@@ -104,7 +104,7 @@ impl FleetPlace {
         }))
     }
 
-    /// Whether there is a fleet in it.
+    /// Returns true if the directory has a fleet.
     pub(crate) fn exists(&self) -> bool {
         // `fleet up` writes this file after the message server has answered.
         self.file().exists()
@@ -133,7 +133,7 @@ impl FleetPlace {
         drop(private_files::replace(&self.health_file(), text));
     }
 
-    /// The saved state of the message server, if `fleet up` ever ran here.
+    /// Reads the saved state of the message server, if `fleet up` ever ran here.
     pub(crate) fn health(&self) -> Option<BrokerHealth> {
         serde_json::from_str(&fs::read_to_string(self.health_file()).ok()?).ok()
     }
@@ -145,15 +145,16 @@ impl FleetPlace {
     /// Saves the state of the nodes.
     pub(crate) fn write_presence(&self, presence: &FleetPresence) -> io::Result<()> {
         let text = serde_json::to_vec(presence).unwrap_or_default();
+        // Replaced as a whole: `fleet status` never reads half a file.
         private_files::replace(&self.presence_file(), text)
     }
 
-    /// The saved state of the nodes, if `fleet up` ever ran here.
+    /// Reads the saved state of the nodes, if `fleet up` ever ran here.
     pub(crate) fn presence(&self) -> Option<FleetPresence> {
         serde_json::from_slice(&fs::read(self.presence_file()).ok()?).ok()
     }
 
-    /// What happened to the nodes.
+    /// History of the nodes.
     pub(crate) fn history(&self) -> NodeHistory {
         NodeHistory::of_fleet(&self.0)
     }
@@ -187,10 +188,10 @@ impl FleetPlace {
         serde_json::from_str(&text).map_err(|error| Error::Usage(format!("{name} is damaged: {error}")))
     }
 
-    /// The nodes of the fleet, with what is known of each. If the file cannot be read, controllers learn its content again.
+    /// Reads the nodes of the fleet with their last hellos. If the file cannot be read, controllers learn its content again.
     pub(crate) fn roster(&self) -> Result<FleetRoster, Error> {
         let file = self.0.join("nodes.json");
-        // What is lost with the file is only who was heard with what; the authority decides who belongs to the fleet.
+        // A lost file costs only the last hellos; the authority decides which nodes belong to the fleet.
         let known = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let keep = Box::new(move |known: &KnownNodes| {
             let text = serde_json::to_vec(known).unwrap_or_default();
@@ -220,12 +221,12 @@ impl FleetPlace {
         Err(Error::Usage(format!("no fleet in {place}; `packetrig fleet up` makes one")))
     }
 
-    /// The fabric, with the controller's rights.
+    /// Makes a fabric with the controller's rights.
     pub(crate) fn fabric(&self) -> Result<NatsFabric, Error> {
         self.fabric_at(self.addresses()?.servers)
     }
 
-    /// The same, with the servers at these addresses.
+    /// Makes a fabric with the controller's rights, for the servers at these addresses.
     pub(crate) fn fabric_at(&self, servers: Vec<String>) -> Result<NatsFabric, Error> {
         let (credentials, keys) = self.authority()?.controller()?;
         let mut access = ServerAccess::to(String::new(), Some(credentials));

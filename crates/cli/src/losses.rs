@@ -1,12 +1,13 @@
-//! What outputs of flow records have lost, and the exit code that follows: the same for a meter and a collector.
+//! Losses of outputs of flow records, and the exit code that follows: the same for a meter and a collector.
 
 use crate::exit::CommandExit;
 use packetrig_flow::{CarriedRecords, LossCause, RecordLosses};
 use packetrig_store::flows::KeptCounts;
 
-/// What a sink has lost, by cause.
+/// Losses of a sink, by cause.
 pub(crate) fn losses_of(kept: &KeptCounts) -> RecordLosses {
     let CarriedRecords { records, packets, bytes } = kept.queue_dropped;
+    // `kept.lost` includes the records that the queue dropped.
     let refused = CarriedRecords {
         records: kept.lost.records - records,
         packets: kept.lost.packets - packets,
@@ -18,8 +19,8 @@ pub(crate) fn losses_of(kept: &KeptCounts) -> RecordLosses {
     losses
 }
 
-/// How a command ends whose outputs have lost this. If an output failed, that is the disk's, the kernel's or a peer's doing. If it
-/// works, and records came faster than it took them or did not fit its format, the result is incomplete.
+/// Exit code of a command whose outputs have these losses. The disk, the kernel or a peer is to blame for an output that failed. If
+/// outputs work, but records came faster than they took them or did not fit their format, the result is incomplete.
 pub(crate) fn exit_of(losses: &RecordLosses) -> CommandExit {
     if losses.has_failure() {
         CommandExit::World

@@ -1,5 +1,5 @@
-//! The packetrig command: arguments as typed (`args`) become calls of the crates below (`commands`), and what they return
-//! becomes text. It measures nothing and decides nothing about a run.
+//! The packetrig command: arguments as typed (`args`) become calls of the crates below (`commands`), and their results
+//! become text. It measures nothing and decides nothing about a run.
 //!
 //! Results go to standard output, remarks and progress to standard error. Each way to end has its exit code (`exit`).
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What the page shows beside runs: flow records, logs, taps, and what this machine itself can do.
+//! Facts that the page shows beside runs: flow records, logs, taps, and the calibrated limits of this machine.
 //!
 //! All of it is read from files that other commands leave, so the page needs no rights at interfaces.
 
@@ -19,7 +19,7 @@ use taps::MachineTaps;
 /// Version of the form of these answers.
 const SCHEMA_VERSION: u32 = 1;
 
-/// The parts of a served rig that come from files. `store` is where results are kept, if not at the default place.
+/// Parts of a served rig that come from files. `store` is the directory of the catalogue, if it is not the default one.
 pub(crate) fn measured_parts(places: &MeasuredPlaces, store: Option<&Path>) -> ServedRig {
     let flows = (!places.flows.is_empty())
         .then(|| Arc::new(FlowDirectories::new(places.flows.clone())) as Arc<dyn FlowArchive>);
@@ -37,7 +37,7 @@ fn failed(error: &(dyn std::error::Error + 'static)) -> ViewRefusal {
     ViewRefusal::Failed(packetrig_units::message_with_causes(error))
 }
 
-/// Whole milliseconds: exact in every JSON reader, which ns since 1970 are not.
+/// Converts to whole milliseconds: exact in every JSON reader, which nanoseconds since 1970 are not.
 const fn ms(ns: u64) -> u64 {
     ns / 1_000_000
 }

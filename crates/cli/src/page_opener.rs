@@ -1,11 +1,11 @@
-//! Shows a report page with the program that the desktop has for it.
+//! Shows a report page in the user's browser.
 
 use crate::error::Error;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The program that opens a file with the user's browser, on every desktop of Linux.
+/// The program that opens a file with the user's browser (freedesktop.org).
 const PROGRAM: &str = "xdg-open";
 
 /// A program that opens pages.
@@ -13,7 +13,7 @@ const PROGRAM: &str = "xdg-open";
 pub(crate) struct PageOpener(PathBuf);
 
 impl PageOpener {
-    /// To be asked before a run: it would be a pity to fail after it.
+    /// Finds the program. Called before a run, so that a missing program does not fail after it.
     pub(crate) fn find() -> Result<Self, Error> {
         let path = env::var_os("PATH").unwrap_or_default();
         let found =
@@ -29,6 +29,7 @@ impl PageOpener {
     /// Opens a page. The program starts the browser and ends.
     pub(crate) fn open(&self, page: &Path) -> Result<(), Error> {
         let failed = |source| Error::Write { what: format!("to a browser: {}", page.display()), source };
+        // Standard output has the results of the command; the program must not write to it.
         let status = Command::new(&self.0).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).status();
         let status = status.map_err(failed)?;
         if status.success() {

@@ -19,7 +19,7 @@ pub(crate) fn limit_supervisor(flags: &SandboxFlags, has_namespaces: bool) -> Re
 pub(crate) fn limit_broker(directory: &Path, ports: [u16; 2]) -> Result<(), Error> {
     let kept = needs::broker(directory, &ports);
     sandbox::limit_rights(kept)?;
-    // Read back from the kernel, over all threads: what is printed is what is in force.
+    // Read back from the kernel, over all threads: the printed rights are those that the kernel enforces.
     let status = sandbox::threads_of(std::process::id()).unwrap_or_default();
     let effective = status.iter().fold(0, |all, thread| all | thread.effective);
     remark(format_args!("fleet: sandbox: {}, no_new_privs", ProcessCapabilities::from_bits(effective)));

@@ -2,15 +2,16 @@
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The last `most` values, the least as the lowest block and the greatest as the highest; a blank where a value is not known.
+/// Renders the last `most` values, the least as the lowest block and the greatest as the highest; a blank stands for an unknown value.
 pub(crate) fn sparkline(values: &[Option<f64>], most: usize) -> String {
     let shown = &values[values.len().saturating_sub(most)..];
     let known = || shown.iter().flatten().copied().filter(|value| value.is_finite());
     let least = known().fold(f64::INFINITY, f64::min);
     let span = known().fold(f64::NEG_INFINITY, f64::max) - least;
     let block = |value: f64| {
-        // Values that do not change are a line in the middle.
+        // Without a change, all values are blocks of middle height.
         let share = if span > 0.0 { (value - least) / span } else { 0.5 };
+        // The eight blocks have the indexes 0 to 7.
         let nearest = |(index, _): &(usize, &char)| (*index as f64 - share * 7.0).abs() <= 0.5;
         BLOCKS.iter().enumerate().find(nearest).map_or(' ', |(_, block)| *block)
     };

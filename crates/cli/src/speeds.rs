@@ -5,7 +5,7 @@ use packetrig_sys::ethtool::EthtoolCalls;
 use packetrig_sys::netns::NetNs;
 use packetrig_units::{BitRate, Nanos};
 
-/// Per port of the plan; `layer1.speed` wins over the link's own.
+/// Speed of each port of the plan; `layer1.speed` wins over the link's own.
 pub(crate) fn of_ports(plan: &Plan) -> Vec<Option<BitRate>> {
     plan.ports.iter().map(|port| port.speed.or_else(|| of_link(&port.location))).collect()
 }
@@ -16,7 +16,7 @@ fn of_link(location: &PortLocation) -> Option<BitRate> {
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 
-/// How long the plan's senders send; `None` if one goes on until stopped, or if that depends on a speed not known.
+/// Time that the plan's senders send; `None` if one sends until it is stopped, or if the time depends on an unknown speed.
 pub(crate) fn sending_time(plan: &Plan) -> Option<Nanos> {
     let bound = plan.clone().bind(&of_ports(plan)).ok()?;
     let ends: Option<Vec<Nanos>> = bound.streams.iter().map(|stream| stream.timeline.end()).collect();

@@ -39,7 +39,7 @@ const WIDTH: u32 = 20;
 /// The search begins at this percentage of the rate that the first trial reached: above it there is nothing to find.
 const ABOVE_REACHED: u64 = 102;
 
-/// What a trial asks of the rig.
+/// Back end, frame size and rate of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct TrialLoad {
     back_end: BackEnd,
@@ -132,7 +132,7 @@ impl TrialBench<'_> {
         let reached = reached.map_or(0, |rate| rate.frames_milli / 1000);
         let mut search = self.zero_loss_search(reached);
         while let Some(load) = search.next_value().filter(|load| *load > 0) {
-            // What was found so far is still a rate that passed.
+            // Not an error: the limit found so far is still a rate that passed.
             if is_interrupted() {
                 break;
             }
@@ -140,6 +140,7 @@ impl TrialBench<'_> {
             let has_passed = self.trials.last().is_some_and(CalibrationTrial::passed);
             search.tell_loss(if has_passed { 0.0 } else { 1.0 }, false);
         }
+        // The plan of a trial has exactly one stream.
         let stream = &slow.streams[0];
         // For frames that are too long for live frames, `xdp` sends through AF_XDP: the limit belongs to what really ran.
         let ran = slow.ports.first().map_or(back_end, |port| port.info.back_end);
@@ -147,6 +148,7 @@ impl TrialBench<'_> {
             back_end: ran,
             driver: slow.ports.first().map(|port| port.info.driver.clone()).unwrap_or_default(),
             size,
+            // 0 if no load passed its trials.
             frames_per_second: search.bounds().lower.unwrap_or(0),
             latency_floor: stream.latency.as_ref().map(|latency| latency.min),
             send_error_p99: stream.sent.as_ref().and_then(|sent| sent.send_error).map(|error| error.p99),
@@ -213,7 +215,7 @@ fn document(tx: &str, rx: &str, size: u32, pps: u64, time: Nanos) -> Result<Stri
         ipv6: false,
     };
     let mut document = quick.document();
-    // What is sought is the limit of the rig, not of the link between the two interfaces.
+    // Trials search the limit of the rig, not of the link between the two interfaces.
     document["layer1"] = serde_json::json!([{"name": "any", "port_names": ["tx", "rx"], "speed": LINK}]);
     Ok(document.to_string())
 }

@@ -1,4 +1,4 @@
-//! `packetrig capture`: what arrives at an interface, filtered, counted and written to files.
+//! `packetrig capture`: filters and counts the frames of an interface, and writes them to files.
 
 use super::is_interrupted;
 use super::recorded::{self, CaptureProgress, OpenReceiver};
@@ -25,7 +25,7 @@ use std::path::Path;
 
 /// Compression level if only the file's name asks for compression.
 const ZSTD_LEVEL: i32 = 3;
-/// Frames that arrived this long ago have been counted, whatever the kernel still held back in a block of the ring.
+/// Age at which every frame has been counted: the kernel holds frames back until it closes their block of the ring.
 const SETTLED: Nanos = Nanos::from_millis(200);
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -111,6 +111,7 @@ fn listen<R: FrameRx>(
             }
         },
     );
+    // Before `?`: an error must not be printed on the live line.
     live.finish();
     let summary = summary?;
     if by_second {
@@ -151,7 +152,7 @@ fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::FilterProg
     }
 }
 
-/// What to write; nothing when frames are only counted.
+/// Target and format of the recording; `None` if frames are only counted.
 fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     let file = arguments.write.as_deref()?;
     // `a.pcap.zst` is compressed and in the format of `a.pcap`.

@@ -30,13 +30,13 @@ use std::time::Duration;
 
 /// IANA's port of IPFIX.
 const PORT: u16 = 4739;
-/// Most `--receive-buffer`: the kernel doubles it, and the result has to fit 31 bits (socket(7)).
+/// Largest `--receive-buffer`: the kernel doubles it, and the result has to fit 31 bits (socket(7)).
 const MOST_ROOM: u64 = (1 << 30) - 1;
-/// Least `--memory`: less could not hold an exporter with many templates.
+/// Smallest `--memory`: less could not hold an exporter with many templates.
 const LEAST_MEMORY: u64 = 8 << 20;
 /// Refused connections are reported once in this time.
 const REFUSALS_EVERY_NS: u64 = 10_000_000_000;
-/// How often signals and the end of the time are looked for.
+/// Interval between two checks for signals and for the end of `--time`.
 const POLL: Duration = Duration::from_millis(20);
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -83,7 +83,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     told(&ledger, &sinks.close(), arguments, output)
 }
 
-/// What the directory has of flows that groups of meters report: what is sent again after a restart must not be stored twice.
+/// Reads the flows of meter groups that the directory has: records that meters send again after a restart must not be stored twice.
 fn known_flows(arguments: &Arguments, options: &mut CollectOptions) -> GroupedFlows {
     let now_ns = clock::wall_clock_ns();
     let nothing = || GroupedFlows::new(options.groups, now_ns);
@@ -102,7 +102,7 @@ fn known_flows(arguments: &Arguments, options: &mut CollectOptions) -> GroupedFl
     }
 }
 
-/// `None`: the directory has no records.
+/// Rebuilds the flows of meter groups from recent records. Returns `None` if the directory has none.
 fn recall(directory: &Path, groups: GroupOptions, now_ns: u64) -> Result<Option<GroupedFlows>, flows::Error> {
     let Some(recent) = RecentRecords::find(directory, groups.memory)? else { return Ok(None) };
     let mut known = GroupedFlows::new(groups, recent.since_ns());
@@ -110,7 +110,7 @@ fn recall(directory: &Path, groups: GroupOptions, now_ns: u64) -> Result<Option<
     Ok(Some(known))
 }
 
-/// Waits until something ends the collector, and shows how it gets on.
+/// Waits for the end of the collector and shows its progress.
 fn wait(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAccounts, arguments: &Arguments) {
     let reading = collecting.reading();
     let mut live = LiveLine::new(!arguments.quiet);
@@ -132,7 +132,7 @@ fn wait(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAccounts, ar
     live.finish();
 }
 
-/// The refused handshakes that were said.
+/// Refused handshakes that were reported.
 #[derive(Default)]
 struct SaidRefusals {
     sum: u64,
@@ -140,7 +140,7 @@ struct SaidRefusals {
 }
 
 impl SaidRefusals {
-    /// Says why connections are refused, at most once in a while: whoever is refused tries again.
+    /// Reports why connections are refused, at most once in `REFUSALS_EVERY_NS`: a refused exporter tries again and again.
     fn say(&mut self, reading: &LedgerReading) {
         let now_ns = clock::monotonic_ns();
         if self.at_ns > 0 && now_ns.saturating_sub(self.at_ns) < REFUSALS_EVERY_NS {
@@ -157,7 +157,7 @@ impl SaidRefusals {
     }
 }
 
-/// Prints the result, and says how the command ends.
+/// Prints the result and returns the exit code.
 fn told(
     ledger: &CollectLedger,
     stored: &[StoredCounts],
@@ -193,17 +193,17 @@ fn serve_metrics(
     Ok(Some(responder))
 }
 
-/// How the collector ended.
+/// Facts at the end of the collector that decide its exit code.
 #[derive(Clone, Copy, Debug)]
 struct CollectEnd {
     /// A listener, a file or a sink failed.
     has_failed: bool,
-    /// Everything that is known to have been sent is stored.
+    /// All data that exporters sent, as far as their counts show, is stored.
     is_whole: bool,
     has_signal: bool,
 }
 
-/// If anything is missing, the code is not zero. A signal is the regular end of listening, but an interruption of reading files.
+/// Exit code; not zero if anything is missing. A signal is the regular end of listening, but an interruption of reading files.
 fn exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
     if end.has_failed {
         return CommandExit::World;
@@ -218,7 +218,7 @@ fn exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
     if end.is_whole { CommandExit::Ok } else { CommandExit::Inconclusive }
 }
 
-/// The limits of what senders can make this collector hold, for its first lines.
+/// Describes the limits on what senders can make this collector hold.
 fn bounds(options: &CollectOptions, arguments: &Arguments) -> String {
     let who = match &arguments.allow_exporter[..] {
         [] => "from any sender (--allow-exporter admits only some)".to_owned(),

@@ -17,7 +17,7 @@ use packetrig_testkit::device::{DeviceReport, FaultPlan, FaultRule, FrameFault, 
 use packetrig_testkit::{Lab, Middle};
 use packetrig_units::Nanos;
 
-/// The plan, with placeholders for what depends on the lab and the user.
+/// The plan, with placeholders for the values that depend on the lab and the user.
 const TEMPLATE: &str = include_str!("demo.yaml");
 /// Names of the ports' namespaces, as they appear in the plan and the report.
 const PORTS: [&str; 2] = ["tx", "rx"];
@@ -94,12 +94,13 @@ fn middle(arguments: &Arguments, faults: FaultShares, document: &PlanText) -> Mi
     }
 }
 
-/// How many frames the plan sends in all, since faults are scattered over all of them.
+/// Number of frames that the plan sends in total: faults are scattered over all of them.
 fn frames(document: &PlanText) -> u64 {
     let bound = Plan::read(&document.text).and_then(|plan| {
         let speeds = vec![None; plan.ports.len()];
         plan.bind(&speeds)
     });
+    // A plan with errors has no frames to hit; the run refuses it with all its problems.
     bound.map_or(0, |bound| bound.streams.iter().filter_map(|stream| stream.timeline.total()).sum())
 }
 
@@ -140,7 +141,7 @@ fn request(arguments: &Arguments, document: PlanText) -> ExecutionRequest {
     request
 }
 
-/// What the device reports that it did, for comparison with what the run found.
+/// Describes the faults that the device reports, for comparison with the result of the run.
 fn truth(report: &DeviceReport) -> String {
     let truth = report.truth(0, 0);
     let accounts = truth.accounts();

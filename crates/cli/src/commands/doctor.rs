@@ -18,7 +18,7 @@ use packetrig_sys::netns::NetNs;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The whole result; what `--json` prints.
+/// The whole result, as `--json` prints it.
 #[derive(Serialize)]
 struct MachineExamination {
     schema_version: u32,
@@ -29,7 +29,7 @@ struct MachineExamination {
 
 #[derive(Serialize)]
 struct ExaminedInterface {
-    /// As the user would name it in a plan.
+    /// Name of the interface as in a plan.
     location: String,
     facts: InterfaceFacts,
     findings: Vec<DoctorFinding>,
@@ -77,7 +77,7 @@ fn restore(interfaces: &[PortLocation], quiet: bool, output: &mut CommandOutput)
     Ok(())
 }
 
-/// The interfaces to examine, by namespace, so that each namespace is entered once. No names means all interfaces.
+/// Interfaces to examine, by namespace, so that each namespace is entered once. No names means all interfaces.
 type WantedInterfaces = BTreeMap<Option<String>, Vec<String>>;
 
 fn wanted(interfaces: &[PortLocation]) -> WantedInterfaces {

@@ -27,14 +27,14 @@ pub(crate) fn perform(arguments: &FlowsCommand, output: &mut CommandOutput) -> R
     Ok(CommandExit::Ok)
 }
 
-/// A time of day with milliseconds, UTC.
+/// Formats a time in UTC with milliseconds.
 fn moment(at_ns: u64) -> String {
     // 64 bits of nanoseconds end in the year 2554, jiff's range in 9999: the largest time is never shown.
     let time = Timestamp::from_nanosecond(i128::from(at_ns)).unwrap_or(Timestamp::MAX);
     time.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string()
 }
 
-/// An address and, if there is one, a port.
+/// Formats an address and, if it is not 0, a port.
 fn end(bytes: [u8; 16], port: u64) -> String {
     match (address(bytes), port) {
         (address, 0) => address.to_string(),
@@ -43,7 +43,7 @@ fn end(bytes: [u8; 16], port: u64) -> String {
     }
 }
 
-/// The name of what made a record.
+/// Name of the exporter that made a record.
 pub(crate) fn exporter(source: RecordMaker) -> String {
     let RecordMaker { exporter, domain } = source;
     // A meter that writes files itself has no exporter address.

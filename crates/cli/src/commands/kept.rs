@@ -14,7 +14,7 @@ use packetrig_store::{KeptCapture, KeptRun, MOST_LATE, MOST_LATE_OF_NODE, RunCat
 use std::fmt;
 use std::path::Path;
 
-/// Says what happens to runs that begin and end beside the command's own output.
+/// Reports events of runs on standard error, and their ends to the history of the fleet's nodes.
 #[derive(Debug, Default)]
 pub(crate) struct RunRemarks {
     /// The fleet whose nodes' history gets the ends of runs.
@@ -47,7 +47,7 @@ impl RunOperator for RunRemarks {
     }
 }
 
-/// Names what is left of a run that ended without a report.
+/// Names the files of a run that ended without a report.
 pub(crate) fn name_kept(kept: Option<&KeptRun>) {
     let Some(kept) = kept else { return };
     remark(format_args!(
@@ -67,6 +67,7 @@ pub(crate) fn name_uncounted(directory: &Path, counted: &[CaptureResult]) {
     for entry in entries {
         let name = entry.file_name();
         let bytes = entry.metadata().map_or(0, |facts| facts.len());
+        // `.pcapng` and `.pcap.zst` contain it, too.
         if bytes > 0 && name.to_string_lossy().contains(".pcap") && !counted.contains(&name.as_os_str()) {
             let size = bytes_text(bytes);
             remark(format_args!(
@@ -83,7 +84,7 @@ pub(crate) fn list(kept: &[KeptRun], output: &mut CommandOutput) {
         return;
     }
     output.line("\nWithout a report (`packetrig report discard ID` removes one):");
-    // What the captures hold stays in the narrowest table: it is what decides whether to discard a run.
+    // The contents stay in the narrowest table: they decide whether the user discards a run.
     let header = ["run", "begun (UTC)", "process", "holds", "directory"];
     let rows: Vec<_> = kept.iter().map(row).collect();
     output.text(fitted_table(
@@ -121,7 +122,7 @@ fn content(kept: &KeptRun) -> String {
     if parts.is_empty() { "no captures".to_owned() } else { parts.join(", ") }
 }
 
-/// Captures that are named one by one.
+/// Largest number of captures that are named one by one.
 const NAMED: usize = 4;
 
 fn capture_text(capture: &KeptCapture) -> String {
@@ -163,7 +164,7 @@ pub(crate) fn late(
     json: bool,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
-    // Read before they are deleted: `--discard` shows what was there.
+    // Read before they are deleted: `--discard` shows the deleted ones.
     let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late)?;
     if let Some(catalogue) = catalogue.filter(|_| discard) {
         catalogue.discard_late()?;

@@ -1,6 +1,6 @@
 //! `packetrig log`: captures as a service, on the node that copies of a link are sent to.
 //!
-//! It is the capture command with a keeper behind its files, so there is only one writer of captures. It tells systemd when
+//! It is the capture command with a keeper behind its files, so there is only one writer of captures. It notifies systemd when
 //! it listens (`notify`); TERM ends it, and HUP makes it begin another file.
 
 mod check;
@@ -40,7 +40,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let Some((interface, directory)) = arguments.interface.as_ref().zip(arguments.into.as_ref()) else {
         return Err(Error::Usage("log needs an interface and --into DIR".into()));
     };
-    // With room for one file only, the complete one would have to go before the next one has anything in it.
+    // With space for one file only, the complete one would be deleted while the next one is still empty.
     let file = arguments.rotate_size.0;
     if arguments.keep.is_some_and(|keep| keep.0 < 2 * file) {
         return Err(Error::Usage(
@@ -48,7 +48,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         ));
     }
     let job = LogJob { arguments, interface, expression: arguments.expression.join(" ") };
-    // In this order: `latch` would take HUP for the wish to end.
+    // In this order: `latch` alone would treat HUP as the wish to end.
     signal::latch()?;
     signal::count_hangups()?;
     let keeper = LogKeeper::open(directory, &interface.to_string(), retention(arguments))?;
@@ -76,7 +76,7 @@ fn retention(arguments: &BeginLog) -> LogRetention {
     }
 }
 
-/// What a log has written, and the numbers in the trailers of a tap that fed it.
+/// Counts of a log, and the numbers in the trailers of a tap that fed it.
 struct LogOutcome {
     summary: RecordSummary,
     numbers: TapNumbers,
@@ -107,6 +107,7 @@ impl LogJob<'_> {
                 self.listen(open, keeper, directory)
             }
             ReceiverArg::Xdp => {
+                // Uncut, as above: the trailer of a tap is the end of its frame.
                 let options = XdpTapOptions { filter: program, snap_len: None, pass: false };
                 let tap = XdpTap::open(self.interface, &options)?;
                 let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
@@ -129,7 +130,7 @@ impl LogJob<'_> {
         if keeper.mended() > 0 {
             remark("log: the previous log was killed; its last file was repaired and added to the index");
         }
-        // Numbers of the tap's trailers continue from the earlier files of this log: a restart of the log is no gap.
+        // Numbers of the tap's trailers continue from the earlier files of this log: a restart of the log must not look like a gap.
         let first = keeper.last_file() + 1;
         let known = keeper.numbers();
         let spec = self.spec(directory, keeper.last_file());
@@ -181,7 +182,7 @@ impl LogJob<'_> {
     }
 }
 
-/// What signals ask for. Several HUPs since the last look make one new file.
+/// Action that signals ask for. Several HUPs since the last look make one new file.
 fn wish(hangups: &Cell<u32>) -> RecordWish {
     match (signal::received(), signal::hangups()) {
         (Some(_), _) => RecordWish::End,

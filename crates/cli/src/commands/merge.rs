@@ -1,4 +1,4 @@
-//! `packetrig merge`: several captures of one link become one file, and what each of them lacked is told.
+//! `packetrig merge`: merges captures of one link into one file, and reports the packets that each of them lacks.
 
 use crate::args::MergeArgs as Arguments;
 use crate::clamp::clamp_to_usize;
@@ -36,7 +36,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let mut exit = CommandExit::Ok;
     for damage in report.captures.iter().flat_map(|capture| &capture.damages) {
         remark(format_args!("error: {damage}"));
-        // The captures are not what the user took them for; the result holds all that could be read.
+        // A damaged capture is the user's to replace; the result holds all packets that could be read.
         exit = CommandExit::Usage;
     }
     Ok(exit)
@@ -76,7 +76,7 @@ fn row(capture: &CaptureReport) -> Vec<String> {
     [vec![capture.name.clone()], counts.to_vec(), clocks.to_vec()].concat()
 }
 
-/// A drift that may be none is not claimed; how large it may be is said all the same.
+/// Formats a drift. One that may be zero is not claimed, but its bounds are shown.
 fn drift_text(drift: ClockDrift) -> String {
     let ClockDrift { ppm, least_ppm, most_ppm } = drift;
     if drift.is_certain() {

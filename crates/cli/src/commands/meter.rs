@@ -26,9 +26,9 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use top::TopScreen;
 
-/// How often the end and signals are looked for.
+/// Interval between two checks for the end and for signals.
 const POLL_NS: u64 = 20_000_000;
-/// How often the ledger is shown.
+/// Interval between two lines of progress.
 const SHOW_NS: u64 = 1_000_000_000;
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -118,7 +118,7 @@ fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output
             said.say(books);
         }
         if now_ns >= show_ns {
-            // From the schedule and not from now: a line that comes late does not move the next one.
+            // By the schedule and not by `now_ns`: a late line does not move the next one.
             show_ns += SHOW_NS;
             let report = books.report(false);
             troubles.say(&report);
@@ -133,12 +133,12 @@ fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output
     live.finish();
 }
 
-/// The last trouble of each output that was said.
+/// The last reported trouble of each output.
 #[derive(Default)]
 struct SaidTroubles(Vec<Option<String>>);
 
 impl SaidTroubles {
-    /// Says what is wrong with an output if it is not what was said last, also with `--quiet`: a meter may run for days.
+    /// Reports the failure of an output if it is a new one, also with `--quiet`: a meter may run for days.
     fn say(&mut self, report: &LedgerReport) {
         self.0.resize(report.outputs.len(), None);
         for (said, output) in self.0.iter_mut().zip(&report.outputs) {
@@ -150,7 +150,7 @@ impl SaidTroubles {
     }
 }
 
-/// What was said of a meter's place in its group.
+/// The reported state of this meter in its group.
 #[derive(Default)]
 struct SaidOfGroup {
     switches: u64,
@@ -158,10 +158,10 @@ struct SaidOfGroup {
 }
 
 impl SaidOfGroup {
-    /// Says what has changed since the last time.
+    /// Reports changes since the last call.
     fn say(&mut self, books: &MeterBooks) {
         let Some(group) = books.group() else { return };
-        // Some of them may not be remembered any more, if there were very many.
+        // The report remembers only the newest switches: of very many, the oldest are not reported.
         let new = usize::try_from(group.switch_count.saturating_sub(self.switches)).unwrap_or(usize::MAX);
         let known = group.switches.len();
         for switch in &group.switches[known.saturating_sub(new)..] {
@@ -177,7 +177,7 @@ impl SaidOfGroup {
     }
 }
 
-/// Why a meter cannot take over any more without a gap.
+/// Describes why a meter cannot take over any more without a gap.
 fn not_ready(group: &GroupReport) -> String {
     let why = if group.is_blind {
         "its copy of the link is cut"
@@ -200,8 +200,8 @@ fn await_end(books: &MeterBooks, has_ended: impl Fn() -> bool) {
     }
 }
 
-/// Reports a ledger that does not balance and what outputs have lost, and gives the exit code. Reading files is interrupted by a signal
-/// but not by `--time`, which the user asked for. A meter at an interface always ends by one of the two.
+/// Reports imbalances of the ledger and losses of outputs, and returns the exit code. A signal interrupts the reading of files;
+/// `--time` does not, because the user asked for it. A meter at an interface always ends by one of the two.
 fn judge(report: &LedgerReport, failures: &[String], has_signal: bool) -> CommandExit {
     let style = TextStyle::of_remarks();
     for rule in &report.imbalances {

@@ -1,4 +1,4 @@
-//! Tells a service manager the state of this process: a line to the socket that `NOTIFY_SOCKET` names (sd_notify(3)).
+//! Notifies a service manager of the state of this process: a line to the socket that `NOTIFY_SOCKET` names (sd_notify(3)).
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;

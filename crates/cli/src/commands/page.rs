@@ -45,11 +45,11 @@ pub(crate) fn perform(arguments: &PageArgs, output: &mut CommandOutput) -> Resul
         },
         await_interrupt,
     )?;
-    // It returns without an error only after a signal.
+    // `run` returns without an error only after a signal.
     Ok(CommandExit::Ok)
 }
 
-/// The fleet that was named, or the default one if there is one.
+/// Nodes of the named fleet, or of the default one if it exists.
 fn nodes(arguments: &PageArgs) -> Result<Option<Arc<dyn FactSource>>, Error> {
     let place = FleetPlace::of(&arguments.fleet)?;
     if fleet_place::is_named(&arguments.fleet) {

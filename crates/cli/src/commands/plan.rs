@@ -1,4 +1,4 @@
-//! `packetrig plan`: look at a plan without running it. Needs no rights.
+//! `packetrig plan`: checks or explains a plan without running it. Needs no rights.
 
 use crate::args::{PlanCommand as Arguments, PlanFile};
 use crate::diagnostics;
@@ -12,7 +12,7 @@ use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, ProblemSeverity
 use packetrig_units::{BitRate, Blame};
 use serde::Serialize;
 
-/// What [`is_nothing_measured`] means for the user.
+/// Warning for a plan without measured flows; see [`is_nothing_measured`].
 pub(super) const NOTHING_MEASURED: &str = "no flow has both a receiving port (`rx_names`, `--rx`) and metrics, so nothing is measured: the \
     verdict will be INCONCLUSIVE (exit code 7)";
 
@@ -26,7 +26,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     }
 }
 
-/// What `plan check --json` prints.
+/// Output of `plan check --json`.
 #[derive(Serialize)]
 struct CheckedPlan<'a> {
     schema_version: u32,
@@ -58,7 +58,7 @@ fn check(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Err
     Ok(if read.is_ok() { CommandExit::Ok } else { CommandExit::Plan })
 }
 
-/// The warnings that a run of this plan gives, too.
+/// Warnings about the plan; a run of it prints the same ones.
 fn warnings(plan: &Plan) -> Vec<PlanProblem> {
     let mut warnings = plan.warnings.clone();
     if is_nothing_measured(plan) {
@@ -67,7 +67,7 @@ fn warnings(plan: &Plan) -> Vec<PlanProblem> {
     warnings
 }
 
-/// Whether no frame of the plan is measured by a receiver, so that nothing can be judged.
+/// Returns true if no receiver measures a frame of the plan, so that nothing can be judged.
 pub(super) fn is_nothing_measured(plan: &Plan) -> bool {
     !plan.streams.is_empty()
         && plan.streams.iter().all(|stream| !stream.metrics.enable || stream.rx.is_empty())
@@ -87,7 +87,7 @@ fn summary<E>(document: &PlanText, read: &Result<Plan, E>, problems: &[PlanProbl
     }
 }
 
-/// What `plan explain --json` prints.
+/// Output of `plan explain --json`.
 #[derive(Serialize)]
 struct ExplainedPlan<'a> {
     schema_version: u32,
@@ -142,7 +142,7 @@ pub(crate) fn read(document: &PlanText) -> Result<Plan, Error> {
     read_with(document, ReadOptions::default())
 }
 
-/// As [`read`], for ports of this machine or of a fleet.
+/// Like [`read`], for ports of this machine or of a fleet.
 pub(crate) fn read_with(document: &PlanText, options: ReadOptions) -> Result<Plan, Error> {
     match Plan::read_with(&document.text, options) {
         Ok(plan) => {
@@ -168,7 +168,7 @@ fn warn(document: &PlanText, warnings: &[PlanProblem]) {
     }
 }
 
-/// The error for a document with these problems.
+/// Makes the error for a document with these problems.
 pub(crate) fn refused(document: &PlanText, problems: &[PlanProblem], blame: Blame) -> Error {
     let blame = match blame {
         Blame::Plan if document.is_from_options => Blame::Usage,

@@ -1,4 +1,4 @@
-//! `packetrig probe`: the commands are those of the crate `probe-cli`, and their records may also go into Parquet files.
+//! `packetrig probe`: runs the commands of the crate `probe-cli`, and adds Parquet files to the formats of their records.
 
 use crate::error::Error;
 use crate::exit::CommandExit;

@@ -1,4 +1,4 @@
-//! Flags become a document, which `plan::quick` writes. From there on a run from flags is like any other.
+//! Makes a document from flags; `plan::quick` writes it. A run from flags is then like any other.
 
 use crate::args::{FromFlags, PortText, SizeArg};
 use crate::document::PlanText;
@@ -14,10 +14,10 @@ const SIZE: FrameSize = FrameSize::new(128);
 const FRAMES_PER_SECOND: u64 = 1_000;
 const TIME: Nanos = Nanos::from_secs(10);
 
-/// How many ports of a fleet a location like `any-tx` can stand for.
+/// Function that counts the ports of a fleet that a location like `any-tx` can stand for.
 pub(crate) type HowMany<'a> = &'a dyn Fn(&str) -> Option<usize>;
 
-/// The document these flags mean. `fleet`, if there is one, says how many ports `*all` stands for.
+/// Makes the document that these flags describe. `fleet` counts the ports that `*all` stands for; without a fleet it is `None`.
 pub(crate) fn document(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<PlanText, Error> {
     Ok(PlanText {
         name: "the plan made from the options".into(),
@@ -60,7 +60,7 @@ fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Err
     })
 }
 
-/// Says that the smallest frames of a mix are larger than usual.
+/// Prints a remark if the smallest frames of a mix are larger than usual.
 pub(crate) fn remark_on_sizes(size: Option<SizeArg>, has_vlan: bool, is_ipv6: bool) {
     let least = quick::least_imix_size(has_vlan, is_ipv6);
     if matches!(size, Some(SizeArg::Imix)) && least > FrameSize::MIN {
@@ -70,7 +70,7 @@ pub(crate) fn remark_on_sizes(size: Option<SizeArg>, has_vlan: bool, is_ipv6: bo
     }
 }
 
-/// The locations typed. Without a fleet they are interfaces of this machine.
+/// Locations of the typed ports. Without a fleet they are interfaces of this machine.
 fn ports(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, Error> {
     let mut locations = Vec::new();
     for PortText(text) in typed {
@@ -89,12 +89,12 @@ fn ports(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, 
     Ok(locations)
 }
 
-/// Whether this network namespace has an interface of that name.
+/// Returns true if this network namespace has an interface of that name.
 fn is_interface(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).exists()
 }
 
-/// Every port has a location of its own. Groups of a fleet may be repeated: each time they stand for another port.
+/// Refuses repeated locations. Groups of a fleet may be repeated: each time they stand for another port.
 fn distinct(tx: &[String], rx: &[String]) -> Result<(), Error> {
     let mut seen = BTreeSet::new();
     let mut named = tx.iter().chain(rx).filter(|location| !location.starts_with("any-"));

@@ -1,4 +1,4 @@
-//! What `capture`, `log` and `tap` have in common about frames that go into files: the live line, sums, failures.
+//! Functions that `capture`, `log` and `tap` share about frames in files: the live line, sums, failures.
 
 use crate::exit::CommandExit;
 use crate::numbers::{count, per_second, scaled};
@@ -10,10 +10,10 @@ use packetrig_units::Nanos;
 use serde_json::{Value, json};
 use std::fmt::Display;
 
-/// A receiver that listens, and what was found when it was opened.
+/// A receiver that listens, and facts from its opening.
 pub(super) struct OpenReceiver<R> {
     pub(super) receiver: R,
-    /// The clock offset by which the receiver converts arrival times; the file is written by the same one.
+    /// The receiver's clock offset for arrival times; the file must use the same one.
     pub(super) offset: RealtimeOffset,
     pub(super) is_up: bool,
 }
@@ -62,14 +62,14 @@ fn line(counts: &RecordCounts, last: &RecordCounts) -> String {
     std::iter::once(seen).chain(dropped).collect()
 }
 
-/// The sums, in words.
+/// Sums of a recording, as a line of text.
 pub(super) fn sums(at: impl Display, counts: &RecordCounts) -> String {
     let frames = count(counts.frames);
     let bytes = scaled(counts.bytes as f64, "B");
     format!("{at}: {frames} frames, {bytes} in {:.3} s\n", counts.elapsed.as_secs_f64())
 }
 
-/// Says of merged frames what they are, and how the files say it; empty if there were none.
+/// Describes merged frames and their mark in the file; empty if there were none.
 pub(super) fn merges(counts: &RecordCounts, format: Option<CaptureFileFormat>) -> String {
     let marked = match format {
         None => "",
@@ -87,7 +87,7 @@ pub(super) fn merges(counts: &RecordCounts, format: Option<CaptureFileFormat>) -
     }
 }
 
-/// The sums, for programs.
+/// Sums of a recording, as JSON.
 pub(super) fn value(summary: &RecordSummary) -> Value {
     let counts = &summary.counts;
     json!({
@@ -105,12 +105,12 @@ pub(super) fn value(summary: &RecordSummary) -> Value {
     })
 }
 
-/// Reports a file that could not be written, and gives the exit code.
+/// Reports a file that could not be written, and returns the exit code.
 pub(super) fn judge(recorded: Option<&RecordingOutcome>) -> CommandExit {
     let Some((path, error)) = recorded.and_then(|recorded| recorded.failure.as_ref()) else {
         return CommandExit::Ok;
     };
-    // Printed and not returned: the counts of what was written are still worth printing.
+    // Printed and not returned: the counts of written frames are still worth printing.
     let style = TextStyle::of_remarks();
     remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
     CommandExit::World

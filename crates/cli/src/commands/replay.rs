@@ -36,7 +36,7 @@ fn rewrite(arguments: &Arguments) -> FrameRewrite {
     }
 }
 
-/// Without a receiver nothing verifies tags, so frames are sent unchanged.
+/// Returns true if frames get a tag. Without a receiver nothing verifies tags, so frames are sent unchanged.
 fn is_tagged(arguments: &Arguments) -> bool {
     arguments.tag || (!arguments.rx.is_empty() && !arguments.no_tag)
 }
@@ -67,7 +67,7 @@ fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey)
     Ok(PlanText { name: "the plan made from the file".into(), text, is_from_options: false })
 }
 
-/// Prints what is known of the file before anything is sent.
+/// Prints the facts and doubts about the file before anything is sent.
 fn say(arguments: &Arguments, survey: &ReplaySurvey) {
     let style = TextStyle::of_remarks();
     let facts = &survey.facts;

@@ -155,7 +155,7 @@ fn show(
     Ok(())
 }
 
-/// Where the files are. A run that is still running, or was killed, has files but no row with a report.
+/// Directory with the files of a result. A run that is still running, or was killed, has files but no row with a report.
 fn directory(catalogue: &RunCatalogue, id: &str) -> Result<std::path::PathBuf, Error> {
     match find_stored(catalogue, id) {
         Err(Error::Store(StoreError::Unknown(_))) => Ok(catalogue.find_kept(id)?.directory),
@@ -170,7 +170,7 @@ fn discard(catalogue: &RunCatalogue, id: &str, output: &mut CommandOutput) -> Re
     }
 }
 
-/// The catalogue whose runs are listed. The default one comes with the first run. A directory that was named is there, or it was
+/// Opens the catalogue to list its runs. The first run creates the default one. A named directory that does not exist was
 /// typed wrong: an empty list would look like lost results.
 fn catalogue_to_list(store: Option<&Path>) -> Result<Option<RunCatalogue>, Error> {
     let catalogue = open_catalogue_to_read(store)?;
@@ -182,7 +182,7 @@ fn catalogue_to_list(store: Option<&Path>) -> Result<Option<RunCatalogue>, Error
     }
 }
 
-/// The catalogue to look for a run in. If there is none yet, there is no such run.
+/// Opens the catalogue to find a run in it. Without a catalogue the run is unknown.
 fn existing_catalogue(store: Option<&Path>, id: &str) -> Result<RunCatalogue, Error> {
     catalogue_to_list(store)?.ok_or_else(|| unknown_run(id))
 }
@@ -194,7 +194,7 @@ fn unknown_run(id: &str) -> Error {
     StoreError::Unknown(id.to_owned()).into()
 }
 
-/// The run with that id, or the newest for `last`.
+/// Finds the run with that id, or the newest for `last`.
 pub(crate) fn find(catalogue: &RunCatalogue, id: &str) -> Result<RunSummary, Error> {
     if id != "last" {
         return Ok(catalogue.find(id)?);
@@ -203,7 +203,7 @@ pub(crate) fn find(catalogue: &RunCatalogue, id: &str) -> Result<RunSummary, Err
     newest.ok_or_else(|| unknown_run(id))
 }
 
-/// The run or method with that id, or the newest for `last`.
+/// Finds the run or method with that id, or the newest for `last`.
 fn find_stored(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummary, Error> {
     if id != "last" {
         return Ok(catalogue.find_stored(id)?);

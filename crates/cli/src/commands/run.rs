@@ -15,7 +15,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Resul
         return perform_document(document, arguments, output);
     }
     match fleet_of_all(&arguments)? {
-        // `*all` needs all nodes of the fleet. To print a plan it is enough to listen to them; to run it they are led.
+        // `*all` needs all nodes of the fleet. To print a plan it is enough to listen to them; to run it, this process leads them.
         None => perform_document(from_flags(&arguments)?, arguments, output),
         Some(place) if arguments.execution.print_plan => {
             let members = super::fleet::who_belongs(&place)?;
@@ -56,7 +56,7 @@ pub(crate) fn check_fleet_options(arguments: &ExecutionArgs, document: &PlanText
     }
 }
 
-/// The fleet, if the flags say `any-LABEL*all`: how many ports that is depends on its nodes.
+/// The fleet, if the flags contain `any-LABEL*all`: its nodes decide the number of ports.
 fn fleet_of_all(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
     let flags = &arguments.flags;
     let place = fleet_place(arguments)?;
@@ -88,7 +88,7 @@ fn for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize) -> Resul
     )
 }
 
-/// Takes the fleet first: which nodes belong to a group is known for certain only after all of them were asked.
+/// Takes the fleet first: only after it has asked all nodes does a controller know which of them belong to a group.
 fn perform_with_all(
     place: &FleetPlace,
     arguments: Arguments,

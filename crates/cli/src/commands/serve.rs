@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 /// Time for late frames when a configuration is replaced. It is short because the client waits for it.
 const DRAIN: Nanos = Nanos::from_millis(20);
-/// The same on a fleet, where frames and messages take longer.
+/// Time for late frames on a fleet, where frames and messages take longer.
 const FLEET_DRAIN: Nanos = Nanos::from_millis(100);
 
 pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -71,7 +71,7 @@ pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Resu
     offer(arguments, options, (runs, methods), output)
 }
 
-/// Starts the test methods that clients ask for.
+/// Makes the runner of the test methods that clients start.
 fn method_runner(
     arguments: &ServeArgs,
     fleet: Option<&FleetPlace>,
@@ -87,7 +87,7 @@ fn method_runner(
     Arc::new(MethodRunner::new(terms, thread))
 }
 
-/// What is the same for all runs.
+/// Options that all runs of this server share.
 fn terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
     let seed = arguments.seed.unwrap_or_else(identity::seed);
     let back_end = arguments.back_end.map(Into::into);
@@ -115,7 +115,7 @@ fn terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
     ServedTerms { options: Box::new(options), seed }
 }
 
-/// The interfaces that documents call by other names.
+/// Interfaces by the locations that documents use for them.
 fn aliases(arguments: &ServeArgs) -> BTreeMap<String, String> {
     let ports = arguments.ports.iter();
     ports.map(|alias| (alias.location.clone(), alias.interface.to_string())).collect()
@@ -147,14 +147,14 @@ fn offer<R: RunSource>(
         },
         await_interrupt,
     );
-    // Also after an error: the last run ends in good order, and its result is stored.
+    // Also after an error: the last run ends properly, and its result is stored.
     methods.finish();
     console.close();
     served?;
     Ok(CommandExit::Ok)
 }
 
-/// The nodes of the fleet whose ports are served.
+/// Nodes of the fleet whose ports are served; `None` without a fleet.
 fn nodes(arguments: &ServeArgs) -> Result<Option<Arc<dyn FactSource>>, Error> {
     if !arguments.on_fleet {
         return Ok(None);

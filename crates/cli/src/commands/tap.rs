@@ -19,11 +19,11 @@ use packetrig_engine::filter;
 use packetrig_link_io::tap::{MirrorSpec, RunningTap, TapAccounts, TapEnd, TapMethod, TapSpec, TapState};
 use packetrig_sys::{clock, signal};
 
-/// How often the links of the tap are checked.
+/// Interval between two checks of the tap's links.
 const TEND_NS: u64 = 20_000_000;
-/// How often its accounts are shown.
+/// Interval between two lines of its accounts.
 const SHOW_NS: u64 = 1_000_000_000;
-/// How long a tap that is to be left to the kernel may wait for carriers.
+/// Longest wait for carriers of a tap that is left to the kernel.
 const DETACH_PATIENCE_NS: u64 = 5_000_000_000;
 
 pub(crate) fn perform(command: &Command, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -48,6 +48,7 @@ fn begin(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExi
     }
     watch(arguments, &mut tap)?;
     let mut ended = tap.end()?;
+    // After `end`, which drops the treatments: only then are their accounts final.
     let impaired = impairments.map(TapImpairments::finish).transpose()?;
     ended.imbalances.extend(impaired.iter().flat_map(|impaired| impaired.imbalances.iter().cloned()));
     let impaired = impaired.as_ref().map(|impaired| &impaired.accounts);
@@ -104,12 +105,12 @@ fn say_start(arguments: &Arguments, state: &TapState) {
     remark(format_args!("tap: {} between {} and {}", state.name, a.location, b.location));
 }
 
-/// Tells when the tap is ready, and until then once what it waits for.
+/// Reports once that the tap is ready and, before that, once which carriers it waits for.
 struct TapReadiness<'a> {
     state: &'a TapState,
     is_quiet: bool,
     is_told: bool,
-    /// When to tell what it waits for.
+    /// Time at which to report the missing carriers.
     tell_waiting_ns: u64,
 }
 
@@ -119,7 +120,7 @@ impl<'a> TapReadiness<'a> {
         Self { state, is_quiet: arguments.quiet, is_told: false, tell_waiting_ns }
     }
 
-    /// To be called after each look at the links.
+    /// Reports the state if it is new. Called after each check of the links.
     fn look(&mut self, tap: &RunningTap) {
         if self.is_told {
             return;
@@ -137,6 +138,7 @@ impl<'a> TapReadiness<'a> {
 
 /// Scripts and tests begin to send after this line, so it comes only when a frame would be forwarded.
 fn say_ready(state: &TapState, is_quiet: bool) {
+    // `--quiet` suppresses lines for people, not the notice to the service manager.
     notify::say("READY=1");
     if is_quiet {
         return;
@@ -153,7 +155,7 @@ fn say_ready(state: &TapState, is_quiet: bool) {
 /// Leaves the forwarding to the kernel, if the back end can do that, as soon as it is ready.
 fn leave(arguments: &Arguments, mut tap: RunningTap, state: &TapState) -> Result<CommandExit, Error> {
     if state.way == TapMethod::Packet {
-        // Ended in good order first, so that the interfaces are as before.
+        // Ended properly first, so that the interfaces are as before.
         let why = state.why.clone();
         tap.end()?;
         let refusal = packetrig_link_io::tap::TapRefusal::NeedsProcess(why);
@@ -186,7 +188,7 @@ fn watch(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Error> {
         tap.tend()?;
         readiness.look(tap);
         if now_ns >= show_ns {
-            // From the schedule and not from now: a line that comes late does not move the next one.
+            // By the schedule and not by `now_ns`: a late line does not move the next one.
             show_ns += SHOW_NS;
             let accounts = tap.accounts()?;
             for text in [deafness.losses(tap.gone()), deafness.remarks(&accounts)].concat() {
@@ -216,7 +218,7 @@ fn recording_json(recorded: &RecordingOutcome) -> serde_json::Value {
     serde_json::json!({ "files": recorded.files, "written": recorded.written, "failure": failure })
 }
 
-/// Reports accounts that do not balance and a file that could not be written, and gives the exit code. A signal is the
+/// Reports accounts that do not balance and a file that could not be written, and returns the exit code. A signal is the
 /// regular end of a tap.
 fn judge(ended: &TapEnd) -> CommandExit {
     let style = TextStyle::of_remarks();

@@ -1,4 +1,4 @@
-//! What this machine itself can do: limits of the rig and errors of release mechanisms, as they were last measured.
+//! Calibration of this machine: limits of the rig and errors of release mechanisms, from the last measurements.
 
 use super::{SCHEMA_VERSION, failed, ms};
 use crate::commands::open_catalogue_to_read;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 pub(super) struct MachineCalibration {
-    /// `None` is the default place of results.
+    /// Directory of the catalogue; `None` is the default one.
     pub(super) store: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Queries of stored flow records, as `packetrig flows` makes them.
+//! Queries of stored flow records, like those of `packetrig flows`.
 
 use super::{SCHEMA_VERSION, failed, ms};
 use crate::args::OrderBy;
@@ -28,7 +28,7 @@ impl FlowDirectories {
         Self { directories }
     }
 
-    /// Their files. A directory without any is that of a collector that has stored nothing yet.
+    /// Files of the directories. A directory without files belongs to a collector that has stored nothing yet.
     fn files(&self) -> Result<Vec<PathBuf>, ViewRefusal> {
         let mut files = Vec::new();
         for directory in &self.directories {
@@ -79,7 +79,7 @@ impl FlowArchive for FlowDirectories {
 }
 
 impl FlowDirectories {
-    /// As text: a name need not be UTF-8, which JSON must be.
+    /// Names of the directories as text: a name need not be UTF-8, which JSON must be.
     fn names(&self) -> Value {
         self.directories.iter().map(|directory| directory.display().to_string()).collect()
     }
@@ -100,7 +100,7 @@ impl FlowDirectories {
     }
 }
 
-/// With one reader, a rig that measures keeps its other processors.
+/// Terms of a scan. With one reader, a rig that measures keeps its other processors.
 fn terms<'a>(is_given_up: &'a GivenUp<'a>) -> ScanTerms<'a> {
     ScanTerms { readers: 1, is_given_up }
 }
@@ -177,7 +177,7 @@ fn totals_json(totals: &FlowTotals) -> Value {
     })
 }
 
-/// One count of each bucket of the timeline.
+/// Lists one count of each bucket of the timeline.
 fn over_time(totals: &FlowTotals, count: fn(&TotalsRow) -> u64) -> Vec<u64> {
     totals.timeline.values().map(count).collect()
 }

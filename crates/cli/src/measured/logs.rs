@@ -1,4 +1,4 @@
-//! Logs as their indexes describe them. No capture file is read.
+//! Logs, from their indexes. No capture file is read.
 
 use super::{SCHEMA_VERSION, ms};
 use packetrig_link_io::log::{FileEntry, LogFollower, LogSummary};
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// Files of a log that are shown one by one.
+/// Largest number of files of a log that are shown one by one.
 const NEWEST: usize = 20;
 
-/// Viewers wait for each other here, so that an index is read once however many look.
+/// Followers of logs. Viewers wait for each other here, so that an index is read once for many viewers.
 pub(super) struct LogDirectories(Mutex<Vec<LogFollower>>);
 
 impl LogDirectories {
@@ -27,7 +27,7 @@ impl FactSource for LogDirectories {
     }
 }
 
-/// A log that cannot be read says why; the others are shown all the same.
+/// Describes a log. One that cannot be read has an error; the others are shown all the same.
 fn log_json(log: &mut LogFollower) -> Value {
     let directory = log.directory().display().to_string();
     match log.look() {
@@ -62,7 +62,7 @@ fn summary_json(directory: &str, log: &LogSummary) -> Value {
     })
 }
 
-/// A file without frames that was mended has no times.
+/// Converts a time that may be unknown: a mended file without frames has no times.
 fn known_moment(at_ns: u64) -> Option<u64> {
     (at_ns > 0).then(|| ms(at_ns))
 }
@@ -78,7 +78,7 @@ fn file_json(file: &FileEntry) -> Value {
         "bytes": file.size,
         "begun_ms": known_moment(file.span_ns.0),
         "ended_ms": known_moment(file.span_ns.1),
-        // What a log lost that was killed is not known.
+        // The losses of a log that was killed are not known.
         "dropped": (!file.mended).then(|| file.dropped_kernel + file.dropped_queue + file.dropped_disk),
         "mended": file.mended,
     })

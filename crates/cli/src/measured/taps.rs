@@ -1,4 +1,4 @@
-//! Taps of this user as their processes last described them.
+//! Taps of this user, from the last descriptions of their processes.
 
 use super::{SCHEMA_VERSION, ms};
 use packetrig_link_io::tap::{DescribedTap, described};

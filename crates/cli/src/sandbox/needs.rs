@@ -1,5 +1,5 @@
-//! What each program needs: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
-//! `docs/book/sandbox.md` has the same table in words; `tests/tests/security/walls.rs` compares it with what the kernel reports.
+//! Needs of each program: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
+//! `docs/book/sandbox.md` has the same table in words; `tests/tests/security/walls.rs` compares it with the kernel's answers.
 
 use crate::args::{AgentArgs, CollectArgs, MeasuredPlaces, MeterArgs, MeterSourceArg, PageArgs, ServeArgs};
 use crate::error::Error;
@@ -15,7 +15,7 @@ use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{kernel, netns, private_files};
 use std::path::{Path, PathBuf};
 
-/// Older kernels require CAP_BPF for every access to a map, unless unprivileged users may load programs.
+/// Kernels before this one require CAP_BPF for every access to a map, unless unprivileged users may load programs.
 const MAPS_WITHOUT_RIGHTS: (u32, u32) = (5, 19);
 
 pub(crate) fn collect(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
@@ -148,7 +148,7 @@ pub(crate) fn page(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
     })
 }
 
-/// What the page reads besides results: flow records, logs, what taps leave, and the saved calibration.
+/// Directories that the page reads besides results: flow records, logs, files of taps, and the saved calibration.
 fn measured(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
     let named = places.flows.iter().chain(&places.logs);
     for directory in named.clone() {
@@ -158,14 +158,14 @@ fn measured(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
     let of_taps = packetrig_sys::runtime_directory::runtime_directory();
     let of_calibration =
         packetrig_probe_cli::calibration_file().and_then(|file| Some(file.parent()?.to_owned()));
-    // Where one cannot be made, nothing will be in it either.
+    // If a directory cannot be made, no file will be in it either.
     let later = [Some(of_taps), of_calibration].into_iter().flatten();
     let later = later.filter(|directory| private_files::create_directories(directory).is_ok());
     let elsewhere = places.flows.iter().flat_map(|directory| linked_tables(directory));
     Ok(named.cloned().chain(elsewhere).chain(later).collect())
 }
 
-/// For the worker, which may read below the directory that its owner names for replays.
+/// Needs of an agent's worker, which may read below the directory that its owner names for replays.
 pub(crate) fn agent(
     arguments: &AgentArgs,
     home: &Path,
@@ -192,18 +192,19 @@ pub(crate) fn agent(
     })
 }
 
-/// What the supervisor of an agent keeps: what a worker starts with. It can enter namespaces only if the owner lends ports in some.
+/// Capabilities that an agent's supervisor keeps, because its worker starts with them. It can enter namespaces only if the owner
+/// lends ports in some.
 pub(crate) fn supervisor(has_namespaces: bool) -> ProcessCapabilities {
     let entering = if has_namespaces { ProcessCapabilities::SYS_ADMIN } else { ProcessCapabilities::NONE };
     TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SETPCAP).with(entering)
 }
 
-/// For `fleet up` and its message server.
+/// Capabilities of `fleet up` and its message server.
 pub(crate) fn broker(directory: &Path, ports: &[u16]) -> ProcessCapabilities {
     rights_for_ports(ports).with(rights_for_files([directory.to_owned()].iter()))
 }
 
-/// Landlock rules are for directories that exist, so this one is created.
+/// Creates a directory: Landlock rules are for directories that exist.
 fn made(directory: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     let Some(directory) = directory else { return Ok(None) };
     let made = private_files::create_directories(directory);

@@ -293,7 +293,7 @@ fn a_run_on_an_interface_that_is_not_there_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(store.path().join("runs")).unwrap().count(), 0);
 }
 
-/// Where not even root can create a directory.
+/// A path at which not even root can create a directory.
 const READ_ONLY_HOME: &str = "/proc";
 
 #[test]

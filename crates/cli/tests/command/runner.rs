@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// How the binary ended.
+/// Exit code and output of the binary.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,

@@ -14,11 +14,11 @@ use packetrig_flow_io::collect::{CollectLedger, GroupLedger, MissingData};
 use packetrig_store::flows::KeptCounts;
 use packetrig_units::Nanos;
 
-/// What exporters sent and no sink stored.
+/// Data that exporters sent and no sink stored.
 pub(super) fn missing(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<MissingData> {
     let mut missing = ledger.missing();
     let in_queues: u64 = sinks.iter().map(|sink| sink.kept.queue_dropped.records).sum();
-    // `lost` contains what its queue dropped: the two are told apart because their remedies differ.
+    // `lost` includes the records that its queue dropped: the two are reported apart because their remedies differ.
     let lost: u64 = sinks.iter().map(|sink| sink.kept.lost.records).sum();
     let of_sinks = [
         ("records dropped: a sink was too slow for datagrams", in_queues),
@@ -30,12 +30,12 @@ pub(super) fn missing(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<Mis
     missing
 }
 
-/// What killed collectors have not stored in the directory of this one.
+/// Losses of killed collectors that used the same directory before.
 pub(super) fn earlier_losses(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<EarlierLoss> {
     sinks.iter().flat_map(|sink| earlier::losses(ledger, &sink.before)).collect()
 }
 
-/// The same as lines.
+/// Describes these losses, one line for each exporter.
 pub(super) fn earlier_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     let mut text = String::new();
     for EarlierLoss { exporter, domain, stored_records, missing, unit } in earlier_losses(ledger, sinks) {
@@ -77,7 +77,7 @@ pub(super) fn imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<
     found
 }
 
-/// What is missing, as one line; empty if nothing is.
+/// Describes the missing data in one line; empty if nothing is missing.
 pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     let missing = missing(ledger, sinks);
     let amounts: Vec<_> = missing.iter().map(|one| format!("{} {}", count(one.amount), one.what)).collect();
@@ -102,7 +102,7 @@ pub(super) fn table_of_all(ledger: &CollectLedger) -> String {
     table(&["of all exporters", "count"], rows)
 }
 
-/// What became of a group's records, and what each of its meters reported.
+/// Tables of a group's records by outcome, of its meters, and of its switches.
 pub(super) fn table_of_group(group: &GroupLedger) -> String {
     let counts = group.named().into_iter().filter(|(_, _, value)| *value > 0);
     let all = table(
@@ -120,7 +120,7 @@ pub(super) fn table_of_group(group: &GroupLedger) -> String {
     all + &table(&head, rows) + &table_of_switches(group)
 }
 
-/// When another meter began to export for all.
+/// Table of the times when another meter began to export for all.
 fn table_of_switches(group: &GroupLedger) -> String {
     if group.counts.switches.is_empty() {
         return String::new();
@@ -140,7 +140,7 @@ fn table_of_switches(group: &GroupLedger) -> String {
     table(&["changed", "to meter", "term", "nobody heard for", "kept and sent", "duplicates"], rows) + &note
 }
 
-/// The accounts of a sink, and what they are called.
+/// The accounts of a sink with their names in metrics and in tables.
 const fn accounts(kept: &KeptCounts) -> [(&'static str, &'static str, CarriedRecords); 5] {
     [
         ("offered", "offered", kept.offered),
@@ -281,7 +281,7 @@ mod tests {
         let ledger: CollectLedger = serde_json::from_value(all).unwrap();
         let mut kept = serde_json::to_value(KeptCounts::default()).unwrap();
         number_all(&mut kept, "", &mut next, &mut given);
-        // What was dropped is part of what was lost.
+        // `lost` includes the dropped records, so the larger number is the lost one.
         let less = kept["lost"].take();
         kept["lost"] = std::mem::replace(&mut kept["queue_dropped"], less);
         let kept: KeptCounts = serde_json::from_value(kept).unwrap();

@@ -1,8 +1,8 @@
-//! What a killed collector has not stored, by the exporters' own counts.
+//! Losses of a killed collector, by the exporters' own counts.
 //!
-//! A meter of packetrig says how many packets are in all that it has sent. Of other exporters over UDP, the sequence number goes on, so
-//! the first one that this collector hears says how many records were sent in between. What is neither in the files of the killed one nor
-//! came here is missing.
+//! A meter of packetrig reports how many packets its records contain in total. The sequence numbers of other exporters over UDP continue,
+//! so the first number that this collector receives shows how many records were sent in between. Records that are neither in the files of
+//! the killed collector nor arrived here are missing.
 
 use super::sinks::source;
 use crate::output::remark;
@@ -18,35 +18,35 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Jumps of a sequence that are longer than this are those of an exporter that was started anew.
+/// Longest jump of a sequence number; a longer one means that the exporter has restarted.
 const MOST_UNITS: u32 = 1 << 31;
 
-/// What is missing of one exporter.
+/// Data of one exporter that killed collectors did not store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct EarlierLoss {
-    /// Its address; IPv4 as such.
+    /// Its address; IPv4 is not written as a mapped IPv6 address.
     pub(super) exporter: String,
     pub(super) domain: u32,
-    /// What is stored of it by collectors before this one.
+    /// Records that collectors before this one stored of it.
     pub(super) stored_records: u64,
-    /// In `unit`; absent if the exporter does not tell.
+    /// Amount in `unit`; absent if the exporter does not report it.
     pub(super) missing: Option<u64>,
     pub(super) unit: &'static str,
 }
 
-/// Follows what a directory has of each exporter.
+/// Tracks the stored amounts of each exporter in a directory.
 pub(super) struct DirectoryProgress {
     file: Arc<Mutex<ProgressFile>>,
-    /// What former collectors have stored.
+    /// Amounts that earlier collectors stored.
     before: StoredProgress,
-    /// Whether one of them was killed.
+    /// True if one of them was killed.
     has_killed: bool,
-    /// With what this one has given to the sink.
+    /// The same amounts, plus those that this collector has given to the sink.
     now: StoredProgress,
 }
 
 impl DirectoryProgress {
-    /// For a directory whose files are recovered.
+    /// Opens the progress of a directory whose files have been recovered already.
     pub(super) fn open(directory: &Path) -> Result<Self, flows::Error> {
         let killed = KilledCollectors::find(directory)?;
         let before = killed.stored.clone();
@@ -56,7 +56,7 @@ impl DirectoryProgress {
         Ok(Self { file: Arc::new(Mutex::new(file)), now: before.clone(), before, has_killed })
     }
 
-    /// The sink has taken records of an exporter.
+    /// Counts records of an exporter that the sink has taken.
     pub(super) fn add(&mut self, maker: RecordMaker, taken: CarriedRecords, records: &[FlowRecord]) {
         let has = self.now.entry(maker).or_default();
         has.records = has.records.saturating_add(taken.records);
@@ -64,7 +64,7 @@ impl DirectoryProgress {
         has.is_of_group |= records.iter().any(|record| record.history.is_some());
     }
 
-    /// What to note: everything that was taken if it is stored, otherwise where exporters began that are new.
+    /// Prepares the note for the progress file: all that was taken, if it is stored; otherwise only the first numbers of new exporters.
     pub(super) fn note(&mut self, exporters: &[ExporterLedger]) -> StoredNote {
         let mut begun = StoredProgress::new();
         for (maker, sessions) in by_maker(exporters) {
@@ -72,6 +72,7 @@ impl DirectoryProgress {
             let now = MakerLedger::of(&sessions);
             if let Some(sent) = now.sent_packets {
                 if has.sent_packets.is_none() {
+                    // First ledger of this exporter: the packets that neither earlier files nor this collector have are lacking.
                     let stored = self.before.get(&maker).map_or(0, |before| before.packets);
                     has.lacking_packets = sent.saturating_sub(stored + now.received_packets);
                 }
@@ -94,8 +95,8 @@ impl DirectoryProgress {
         })
     }
 
-    /// This collector ends in order. If one before it was killed, it gives what former ones have stored of each exporter: nothing of
-    /// those that only this one has heard.
+    /// Removes the progress file at an orderly end. If an earlier collector was killed, returns the amounts that earlier ones stored of
+    /// each exporter; they are zero for exporters that only this one has received.
     pub(super) fn close(self) -> Option<StoredProgress> {
         let file =
             Arc::into_inner(self.file).map(|file| file.into_inner().unwrap_or_else(PoisonError::into_inner));
@@ -115,9 +116,9 @@ impl DirectoryProgress {
 /// The sessions of one exporter together.
 #[derive(Debug, Default)]
 struct MakerLedger {
-    /// By its last ledger.
+    /// Packets that the exporter sent, by its last ledger.
     sent_packets: Option<u64>,
-    /// Packets that came until then.
+    /// Packets that arrived here until that ledger.
     received_packets: u64,
     number: Option<ProgressNumber>,
     first: Option<u32>,
@@ -135,7 +136,7 @@ impl MakerLedger {
     fn of(own: &[&ExporterLedger]) -> Self {
         let sent = |one: &&ExporterLedger| Some(one.reported?.ledger?.export.sent.packets);
         let latest = own.iter().filter(|one| sent(one).is_some()).max_by_key(|one| (one.is_here, sent(one)));
-        // What came in a session that ended before the latest ledger is in that ledger.
+        // Packets of a session that ended before the latest ledger are in that ledger.
         let newer: u64 = own
             .iter()
             .filter(|one| one.is_here || latest.is_none_or(|latest| !latest.is_here))
@@ -158,19 +159,19 @@ impl MakerLedger {
     }
 }
 
-/// Whether its sequence numbers count records, and go on when a collector is started again.
+/// Returns true if the exporter's sequence numbers count records and continue when a collector restarts.
 fn is_numbered(exporter: &ExporterIdentity) -> bool {
     exporter.source.transport == MessageTransport::Udp
         && matches!(exporter.protocol, ExportProtocol::Ipfix | ExportProtocol::NetFlow5)
 }
 
-/// What killed collectors have not stored, of each exporter that they had heard.
+/// Losses of killed collectors, for each exporter that they received.
 pub(super) fn losses(ledger: &CollectLedger, before: &StoredProgress) -> Vec<EarlierLoss> {
     let all = before.iter().filter(|(_, has)| !has.is_of_group);
     let sessions = by_maker(&ledger.exporters);
     let now = |maker| sessions.get(maker).map(|sessions| MakerLedger::of(sessions)).unwrap_or_default();
     let all = all.map(|(maker, has)| (has, loss(*maker, &now(maker), has)));
-    // One that only this collector has heard, and of which it has everything, is none of the killed one's.
+    // An exporter that only this collector has received, without loss, is no loss of the killed one.
     let is_worth_it = |(has, loss): &(&ExporterProgress, EarlierLoss)| {
         **has != ExporterProgress::default() || loss.missing.is_some_and(|missing| missing > 0)
     };
@@ -193,14 +194,14 @@ fn loss(maker: RecordMaker, now: &MakerLedger, before: &ExporterProgress) -> Ear
     }
 }
 
-/// By the meter's ledger. A meter that was started since then has sent less than is stored.
+/// Missing packets by the meter's ledger. A meter that has restarted since then has sent less than is stored.
 fn missing_packets(sent: u64, now: &MakerLedger, before: &ExporterProgress) -> u64 {
     let has_restarted = before.sent_packets.is_some_and(|known| sent < known);
     let known = before.packets + before.lacking_packets;
     if has_restarted { 0 } else { sent.saturating_sub(known + now.received_packets) }
 }
 
-/// By sequence numbers, if the exporter is the same as before. In IPFIX they count options records, too.
+/// Missing records by sequence numbers, if the exporter is the same as before. In IPFIX they count options records, too.
 fn missing_records(now: &MakerLedger, before: &ExporterProgress) -> Option<u64> {
     let (now_number, then) = (now.number.as_ref()?, before.numbers.as_ref()?);
     let is_same = now_number.port == then.port && now_number.protocol == then.protocol;
@@ -209,7 +210,7 @@ fn missing_records(now: &MakerLedger, before: &ExporterProgress) -> Option<u64> 
         .then(|| u64::from(sent).saturating_sub(before.records.saturating_sub(then.records)))
 }
 
-/// The sums, for the list of what is missing.
+/// Sums of the losses, for the list of missing data.
 pub(super) fn missing(losses: &[EarlierLoss]) -> impl Iterator<Item = MissingData> {
     let sum = |unit| losses.iter().filter(|one| one.unit == unit).filter_map(|one| one.missing).sum();
     let all = [

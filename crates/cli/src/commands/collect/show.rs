@@ -19,11 +19,11 @@ pub(super) struct CollectReport<'a> {
     #[serde(flatten)]
     ledger: &'a CollectLedger,
     sinks: &'a [StoredCounts],
-    /// How many of the packets that arrived at the meters are in stored records; absent if no meter sends its ledger.
+    /// Balance of packets from the wire to the stored records; absent if no meter sends its ledger.
     balance: Option<WholeBalance>,
-    /// What was sent and is not stored; empty with exit code 0.
+    /// Data that was sent and is not stored; empty with exit code 0.
     missing: Vec<MissingData>,
-    /// What killed collectors have not stored, by exporter.
+    /// Data that killed collectors did not store, by exporter.
     earlier: Vec<EarlierLoss>,
     /// Accounts that do not balance.
     imbalances: Vec<String>,
@@ -68,6 +68,7 @@ fn whole(balance: PacketBalance, sinks: &[StoredCounts], ledger: &CollectLedger)
         stored,
         losses,
         newer,
+        // If nothing arrived, nothing is missing.
         fraction: if arrived == 0 { 1.0 } else { stored as f64 / arrived as f64 },
     }
 }
@@ -114,7 +115,7 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     text
 }
 
-/// What was not read, and what was dropped for lack of space, by cause.
+/// Lines about messages that were not read and data that was dropped for lack of space, by cause.
 fn given_up_remarks(ledger: &CollectLedger) -> String {
     let forgotten = &ledger.forgotten;
     // The order is that of `refused_by_cause`.
@@ -135,7 +136,7 @@ fn given_up_remarks(ledger: &CollectLedger) -> String {
     text
 }
 
-/// What went wrong at listeners and files.
+/// Lines about problems at listeners and files.
 fn intake_remarks(ledger: &CollectLedger) -> String {
     let mut text = String::new();
     for intake in &ledger.intake {
@@ -179,7 +180,7 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
     text
 }
 
-/// What is wrong with a file that has something other than whole messages.
+/// Describes the damage of a file that does not hold whole messages only.
 pub(super) fn damage(intake: &IntakeCounts) -> String {
     let file = &intake.place;
     if intake.messages == 0 {
@@ -226,7 +227,7 @@ fn name(exporter: &ExporterIdentity) -> String {
     }
 }
 
-/// What the sequence numbers of a protocol count.
+/// Unit that the sequence numbers of a protocol count.
 const fn unit(protocol: ExportProtocol) -> &'static str {
     match protocol {
         ExportProtocol::Ipfix => "records",
@@ -270,6 +271,7 @@ fn balance_text(balance: &WholeBalance) -> String {
         rows.push(("+ newer than the meters' ledgers".to_owned(), balance.newer));
     }
     rows.push(("stored".to_owned(), balance.stored));
+    // Without arrivals, all shares are zero.
     let arrived = balance.arrived.max(1) as f64;
     let cells = rows.into_iter().map(|(what, packets)| {
         vec![what, count(packets), format!("{:.4} %", 100.0 * packets as f64 / arrived)]
@@ -283,7 +285,7 @@ pub(super) fn metrics(ledger: &CollectLedger, kept: &[KeptCounts]) -> String {
     text
 }
 
-/// What happened since the last line.
+/// One line of progress: totals, and rates since the last line.
 pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &[KeptCounts]) -> String {
     let total = &ledger.total;
     let length = Nanos::new(ledger.elapsed_ns.saturating_sub(last.map_or(0, |last| last.elapsed_ns)));
@@ -307,6 +309,7 @@ pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &
         (ledger.socket_dropped(), "dropped by sockets"),
         (total.lost, "lost on the way"),
         (total.malformed + ledger.refused.unknown_protocol, "malformed"),
+        // The causes by address: not allowed, and too many exporters at one.
         (refused[0].1 + refused[1].1, "refused"),
         (total.undecoded_no_room_bytes, "bytes undecoded: no memory"),
         (kept.iter().map(|kept| kept.lost.records).sum(), "lost by sinks"),

@@ -1,6 +1,6 @@
 //! The sinks that store records, each behind a thread of its own.
 //!
-//! Files and connections wait for a slow sink. Of records that came over UDP, a slow sink loses its own copies only.
+//! Files and connections wait for a slow sink. Records that came over UDP are lost, but only for the slow sink.
 
 use super::earlier::DirectoryProgress;
 use crate::commands::flows::recover_before;
@@ -30,7 +30,7 @@ const REPORT_EVERY_NS: u64 = 10_000_000_000;
 /// The sinks that the user named.
 pub(super) struct SinkKinds<'a> {
     pub(super) directory: Option<&'a Path>,
-    /// Whether records come from the network, from whoever sends them.
+    /// True if records come from the network, where anybody may send them.
     pub(super) is_live: bool,
     pub(super) kafka: Option<&'a str>,
     pub(super) clickhouse: Option<&'a str>,
@@ -41,7 +41,7 @@ struct NamedSink {
     name: String,
     recovered: Option<RecoveredFiles>,
     queued: QueuedSink,
-    /// Of a directory.
+    /// The progress file, if the sink is a directory.
     progress: Option<DirectoryProgress>,
     reported_ns: Option<u64>,
 }
@@ -68,6 +68,7 @@ impl NamedSink {
         let done = self.queued.write_by(records, maker, policy(exporter));
         let after = self.queued.kept();
         if let Some(progress) = &mut self.progress {
+            // The queue was offered all records and has dropped some; the sink has taken the rest. The progress file has no bytes.
             let taken = CarriedRecords {
                 records: after.offered.records
                     - before.offered.records
@@ -97,23 +98,23 @@ impl NamedSink {
     }
 }
 
-/// What one sink stored and lost.
+/// Counts of the records that one sink stored and lost.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct StoredCounts {
     pub(super) sink: String,
     #[serde(flatten)]
     pub(super) kept: KeptCounts,
     pub(super) failure: Option<String>,
-    /// What an earlier collector left in the directory; its records are in no account of this one.
+    /// Files that an earlier collector left in the directory; their records are in no account of this collector.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recovered: Option<RecoveredFiles>,
-    /// What former collectors have stored there, if one of them was killed.
+    /// Amounts that earlier collectors stored there, if one of them was killed.
     #[serde(skip)]
     pub(super) before: StoredProgress,
 }
 
 impl StoredCounts {
-    /// Whether it lost records that it had taken. A full queue means that the sink was slow, not that its target failed.
+    /// Returns true if the sink lost records that it had taken. A full queue means that the sink was slow, not that its target failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failure.is_some() || losses_of(&self.kept).has_failure()
     }
@@ -169,7 +170,7 @@ impl CollectSinks {
         self.accounts.clone()
     }
 
-    /// Stores what still waits, and gives the final counts.
+    /// Stores the records that still wait and returns the final counts.
     pub(super) fn close(self) -> Vec<StoredCounts> {
         self.all.into_iter().map(NamedSink::close).collect()
     }
@@ -191,7 +192,7 @@ fn with_scheme(scheme: &str, text: &str) -> String {
     if text.contains("://") { text.to_owned() } else { format!("{scheme}://{text}") }
 }
 
-/// The first line of the file: editors append a line end, which belongs to no password.
+/// Reads the first line of the file: editors append a line end, which belongs to no password.
 fn read_password(path: &Path) -> Result<String, Error> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| Error::ReadFile { name: path.display().to_string(), source })?;
@@ -207,8 +208,8 @@ pub(super) fn source(exporter: &ExporterIdentity) -> RecordMaker {
     RecordMaker { exporter: address.octets(), domain: exporter.domain }
 }
 
-/// TCP and files wait until the sink has space, and hold up nobody else. If the receiver of datagrams waited, its socket
-/// would overflow, and records for all sinks would be lost.
+/// Policy of a sink's queue. TCP and files wait until the sink has space, and hold up nobody else. If the receiver of datagrams
+/// waited, its socket would overflow, and records for all sinks would be lost.
 const fn policy(exporter: &ExporterIdentity) -> QueuePolicy {
     match exporter.source.transport {
         MessageTransport::Udp => QueuePolicy::Drop,
@@ -226,7 +227,7 @@ impl RecordOutlet for CollectSinks {
     }
 
     fn tick(&mut self, exporters: &[ExporterLedger]) {
-        // Sinks act on what is due once a second. The accounts are copied at every call, for the live line and `/metrics`.
+        // Sinks do periodic work once a second. The accounts are copied at every call, for the live line and `/metrics`.
         let now_ns = clock::monotonic_ns();
         if now_ns.saturating_sub(self.ticked_ns) >= 1_000_000_000 {
             self.ticked_ns = now_ns;

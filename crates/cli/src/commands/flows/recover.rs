@@ -23,7 +23,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     Ok(if recovered.failures.is_empty() { CommandExit::Ok } else { CommandExit::World })
 }
 
-/// Completes the files that a killed process left, and reports what was saved and lost.
+/// Completes the files that a killed process left, and reports saved and lost records.
 pub(in crate::commands) fn recover_before(command: &str, directory: &Path) -> Result<RecoveredFiles, Error> {
     let recovered = recover_before_writing(directory)?;
     if !recovered.is_empty() {

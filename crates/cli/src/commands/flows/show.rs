@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 
 /// Rows of a table without `--most`.
 const MOST: usize = 50;
-/// The columns that are read for a table without `--columns`.
+/// Columns that are read for a table without `--columns`.
 const USUAL: [&str; 14] = [
     "flowStartNanoseconds",
     "flowEndNanoseconds",
@@ -58,7 +58,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     }
 }
 
-/// The named columns, or all, as JSON or CSV. Without an order, records are printed as they are read.
+/// Prints the named columns, or all, as JSON or CSV. Without an order, records are printed as they are read.
 fn stream(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let all: Vec<_> = columns().iter().collect();
     let wanted = if arguments.columns.is_empty() { &all } else { &arguments.columns };
@@ -100,7 +100,7 @@ fn json(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String)
     text.push_str("}\n");
 }
 
-/// Values as in JSON, except that texts are in quotes only if CSV needs them.
+/// Appends values as in JSON, except that texts are in quotes only if CSV needs them.
 fn csv(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
     for (index, column) in wanted.iter().enumerate() {
         if index > 0 {
@@ -114,6 +114,7 @@ fn csv(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) 
         }
         let mut value = String::new();
         append_cell(column.kind, cells, row, &mut value);
+        // JSON quotes addresses; CSV needs no quotes for them.
         text.push_str(value.trim_matches('"'));
     }
     text.push('\n');
@@ -196,7 +197,7 @@ impl StoredRow<'_> {
     }
 }
 
-/// The first records in an order.
+/// Finds the first records in an order.
 fn first<T>(
     arguments: &Arguments,
     wanted: &[&'static str],

@@ -16,7 +16,7 @@ use packetrig_store::flows::totals::{self, FlowTotals, TotalsRow};
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
 
-/// Most ledgers that are shown as text.
+/// Largest number of ledgers that are shown as text.
 const METERS_MOST: usize = 10;
 
 type FlowLedgers = BTreeMap<RecordMaker, (u64, MeterLedger)>;
@@ -46,7 +46,7 @@ fn json(files: usize, totals: &FlowTotals, ledgers: &FlowLedgers) -> serde_json:
     let ledgers: Vec<_> = ledgers
         .iter()
         .map(|(source, (at_ns, ledger))| {
-            // Not stored with the ledger, but computed from its numbers.
+            // Files do not store imbalances: they are computed from the ledger's numbers.
             let broken: Vec<_> = ledger.imbalances().iter().map(ToString::to_string).collect();
             serde_json::json!({
                 "exporter": address(source.exporter).to_string(), "domain": source.domain, "at_ns": at_ns,
@@ -71,7 +71,7 @@ fn text(files: usize, totals: &FlowTotals) -> String {
     let Some((first, last)) = totals.first_ns.zip(totals.last_ns) else { return text };
     let time = Nanos::new(last.saturating_sub(first));
     text.extend([format!("from {} to {} UTC ({time})\n", moment(first), moment(last))]);
-    // Of frames, since that is the load of links; bytes of IP alone leave out the headers below.
+    // The rate counts whole frames, the load of links; bytes of IP leave out the headers below.
     let bits = scaled(per_second(totals.frame_bytes.saturating_mul(8), time), "bit/s");
     let packets = scaled(per_second(sum.packets, time), "packets/s");
     text.extend([format!(
@@ -121,7 +121,7 @@ fn known(value: Option<u64>) -> String {
     value.map_or_else(|| "not known".to_owned(), count)
 }
 
-/// In the order in which packets pass the meter.
+/// Table of a ledger, in the order in which packets pass the meter.
 fn ledger_text(ledger: &MeterLedger) -> String {
     let MeterLedger { capture, packets, export } = ledger;
     let mut rows = vec![

@@ -12,7 +12,7 @@ use packetrig_store::flows::scan::flow_files;
 use packetrig_store::flows::top::{self, GroupSum, TopAnswer, TopGroup, TopOrder, TopQuestion};
 use packetrig_units::Nanos;
 
-/// A number that JSON and CSV have of each group: its name, and how it is computed.
+/// Name of a number of each group in JSON and CSV, and the function that computes it.
 type GroupMeasure = (&'static str, fn(&GroupSum) -> u64);
 
 // One list, so that JSON and CSV have the same numbers.
@@ -87,7 +87,7 @@ fn json(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool) -> serd
     serde_json::Value::Object(values.chain(numbers).chain(changed).collect())
 }
 
-/// What groups are ordered by: a share of the whole, or a rate.
+/// The value that orders the groups, as text: a share of the whole, a rate, a size or a time.
 fn ordered_by(has: &GroupSum, total: &GroupSum, order: TopOrder) -> String {
     let value = has.of(order);
     match order {

@@ -12,7 +12,7 @@ use packetrig_store::flows::grouping::{GroupPart, GroupValue};
 use packetrig_store::flows::json::mac_text;
 use packetrig_store::flows::tcp_flags;
 
-/// The value in a row of a file. A dash stands for an unknown one.
+/// Formats the value in a row of a file. A dash stands for an unknown one.
 pub(super) fn cell_text(column: &FlowColumn, cells: &ColumnCells, row: usize) -> String {
     match column.kind {
         // Files have zeros for an address that is not in the packet.
@@ -60,7 +60,7 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
     }
 }
 
-/// The same for JSON: numbers stay numbers.
+/// The value of a group in JSON: numbers stay numbers.
 pub(crate) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Value {
     match (part, value) {
         (GroupPart::Column(column), GroupValue::Number(number)) if column.kind == ElementKind::Flag => {

@@ -1,4 +1,4 @@
-//! `packetrig log check`: whether everything that should be in a log is there.
+//! `packetrig log check`: checks that a log is complete and unchanged.
 
 use crate::args::CheckLog as Arguments;
 use crate::error::Error;
@@ -10,7 +10,7 @@ use packetrig_link::DIRECTIONS;
 use packetrig_link_io::log::{self, LogCheck, LogChecksums, LogDoubt, LogFinding};
 use std::path::Path;
 
-/// What a cell shows whose number is unknown.
+/// Text of a cell with an unknown number.
 const UNKNOWN: &str = "unknown";
 
 pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -39,7 +39,7 @@ fn read(file: &Path) -> Result<String, Error> {
     std::fs::read_to_string(file).map_err(|source| Error::unreadable(file, source))
 }
 
-/// Whether the log has every frame that it should have; `None` if that is unknown.
+/// Returns true if the log has every frame that it should have; `None` if that is unknown.
 fn is_complete(checked: &LogCheck) -> Option<bool> {
     // A frame that is known to be missing decides, whatever else is in doubt.
     if checked.is_incomplete() {
@@ -82,7 +82,7 @@ fn shown(checked: &LogCheck) -> String {
     text + &lines.join("\n") + "\n"
 }
 
-/// Whether nothing is amiss but bytes that are not as they were written.
+/// Returns true if changed bytes are the only fault of the log.
 fn is_only_changed(checked: &LogCheck) -> bool {
     let is_change = |finding: &LogFinding| {
         matches!(finding, LogFinding::Changed { .. } | LogFinding::IndexDamaged { .. } | LogFinding::IndexCut)
@@ -91,7 +91,7 @@ fn is_only_changed(checked: &LogCheck) -> bool {
     checked.findings.iter().all(is_change) && !without.is_incomplete()
 }
 
-/// What was compared, so that the reader knows what a damage would have shown in.
+/// Describes the comparisons that were made, so that the reader knows which damage they can show.
 fn compared(checksums: LogChecksums) -> String {
     let LogChecksums { files, files_without, lines, lines_without } = checksums;
     if files == 0 && lines == 0 {

@@ -1,4 +1,4 @@
-//! From arguments to the options of a meter.
+//! Converts arguments to the options of a meter.
 
 use crate::args::{
     DirectionArg, FlowIdKey, KeyPart, MeterArgs as Arguments, MeterFormat, MeterGroupArgs, MeterSourceArg,
@@ -20,12 +20,12 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// The shortest timeouts of a group: longer than its meters' clocks may differ.
+/// Shortest timeouts of a group: longer than the clocks of its meters may differ.
 const LEAST_IDLE: Nanos = Nanos::from_secs(2);
-/// More than clocks of meters differ, and flows are kept after their end.
+/// More than the clocks of meters differ, and more than the time that flows are kept after their end.
 const CLOCKS: Nanos = Nanos::from_secs(2);
 
-/// Endings that make a name the name of a file, also if there is no such file.
+/// Endings of file names; an input with one is a file, even a missing one.
 const FILES: [&str; 4] = [".pcap", ".pcapng", ".cap", ".zst"];
 
 pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error> {
@@ -57,10 +57,10 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
     Ok(MeterOptions { input: input(arguments)?, parse, table, share, has_top: arguments.top })
 }
 
-/// A file with more is no key of flow numbers.
+/// Size limit of the file with the key of flow numbers.
 const LONGEST_KEY_FILE: u64 = 256;
 
-/// The key of flow numbers in the file; zero without a file.
+/// Reads the key of flow numbers from the file; zero without a file.
 fn flow_id_key(file: Option<&Path>) -> Result<[u64; 2], Error> {
     let Some(path) = file else { return Ok([0; 2]) };
     let name = path.display();
@@ -76,7 +76,7 @@ fn flow_id_key(file: Option<&Path>) -> Result<[u64; 2], Error> {
     key.map(|key| key.0).map_err(|why| Error::Usage(format!("{name}: {why}")))
 }
 
-/// The mark of a meter of a group, if it meters as all of them have to.
+/// The mark of a meter in a group. Refuses options that all meters of a group cannot share.
 fn group(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
     let Some((name, meter)) = arguments.of_group.group.as_ref().zip(arguments.of_group.member) else {
         return Ok(None);
@@ -109,16 +109,16 @@ fn group(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
     Ok(has_history.then(|| GroupMark { group: GroupMark::number(name), meter, lane: 0 }))
 }
 
-/// How long after its start a meter knows which flows began before.
+/// Time after its start at which a meter knows which flows began before.
 fn ready_after(arguments: &Arguments) -> Nanos {
     match arguments.format {
-        // From its first packet on, but the clocks of the others may be ahead.
+        // It knows from its first packet on, but the clocks of the others may be ahead.
         MeterFormat::Sim => CLOCKS,
         _ => arguments.idle + CLOCKS,
     }
 }
 
-/// How the meter takes part if one meter of its group exports for all.
+/// Options of a group in which one meter exports for all; `None` without peers.
 pub(super) fn group_export(arguments: &Arguments) -> Result<Option<GroupExport>, Error> {
     let of_group = &arguments.of_group;
     let MeterGroupArgs { group, member, peer, peer_key, .. } = of_group;
@@ -126,7 +126,7 @@ pub(super) fn group_export(arguments: &Arguments) -> Result<Option<GroupExport>,
         return Ok(None);
     };
     let key = GroupKey::read(key).map_err(export::Error::from)?;
-    // One socket serves one family, so the peers decide which.
+    // One socket serves one address family, so the first peer decides which.
     let all = if first.0.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let listen =
         of_group.peer_listen.map_or_else(|| SocketAddr::new(all, GroupOptions::PORT), |listen| listen.0);

@@ -21,11 +21,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a record waits for others if another meter may have to send it: what is on its way is sent twice.
+/// Time that a record waits for others if another meter may have to send it. It is short: records on their way are sent twice.
 const STANDBY_FLUSH: Nanos = Nanos::from_millis(10);
-/// Longest time between two looks at what is due in a sink.
+/// Longest time between two checks for due work of a sink.
 const TICK: Duration = Duration::from_secs(1);
-/// How often the ledger is stored with the records.
+/// Interval between two ledgers that are stored with the records.
 const LEDGER_NS: u64 = 10_000_000_000;
 
 /// Threads that take the records of the workers.
@@ -76,13 +76,13 @@ impl MeterOutputs {
         drop(self.join());
     }
 
-    /// Whether all records are sent, stored or lost.
+    /// Returns true if all records are sent, stored or lost.
     pub(super) fn has_ended(&self) -> bool {
         self.export.as_ref().is_none_or(ExportThread::has_ended)
             && self.directory.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits until all records are sent or stored; gives the names of threads that panicked.
+    /// Waits until all records are sent or stored; returns a message for each thread that panicked.
     pub(super) fn join(self) -> Vec<String> {
         let mut failures = Vec::new();
         if self.export.is_some_and(|export| !export.join().1) {
@@ -147,7 +147,7 @@ fn export(
     Ok(thread)
 }
 
-/// The names of interfaces, for options records: flow records have only their numbers.
+/// Names of the interfaces, for options records: flow records have only their numbers.
 fn interfaces(input: &MeterInput) -> Result<Vec<Named>, Error> {
     let MeterInput::Interfaces(locations, _) = input else { return Ok(Vec::new()) };
     let mut named = Vec::new();
@@ -190,11 +190,11 @@ fn keep(sink: ParquetSink, to: &Path, domain: u32, books: &Arc<MeterBooks>) -> R
     started.map_err(|error| packetrig_flow_io::Error::Thread(error).into())
 }
 
-/// What the sink says of its records, for the ledger, which is read from other threads.
+/// Counts of the sink for the ledger, which other threads read.
 #[derive(Debug, Default)]
 struct KeptState {
     kept: KeptCounts,
-    /// The latest failure. What failed may have been stored since.
+    /// The latest failure. The failed records may have been stored since.
     failure: Option<String>,
 }
 

@@ -6,7 +6,7 @@ use packetrig_flow_io::group::GroupReport;
 use packetrig_flow_io::ledger::{LedgerLine, LedgerReport, OutputReport, lines};
 use packetrig_units::Nanos;
 
-/// What happened since the last report, in a line.
+/// One line of progress: totals, and rates since the last report.
 pub(super) fn line(report: &LedgerReport, last: Option<&LedgerReport>) -> String {
     let length = Nanos::new(report.elapsed_ns - last.map_or(0, |last| last.elapsed_ns));
     let now = &report.ledger;
@@ -54,7 +54,7 @@ pub(super) fn result(inputs: &str, report: &LedgerReport) -> String {
     text
 }
 
-/// Which meter exports, and what each has seen of the link.
+/// Roles of the meters of a group, and the packets that each has seen.
 fn of_group(group: &GroupReport) -> String {
     let role = match (&group.term, group.is_ready) {
         (Some(term), _) => format!("active in term {term}"),

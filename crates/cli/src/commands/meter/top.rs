@@ -10,7 +10,7 @@ use packetrig_flow_io::top::{TopBoard, TrafficShare, largest};
 use packetrig_units::Nanos;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Flows that are shown.
+/// Largest number of flows on the screen.
 const MOST: usize = 20;
 /// Cursor home, and clear from there.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
@@ -25,7 +25,7 @@ impl TopScreen {
         Self { is_terminal, last: None }
     }
 
-    /// The text of this second.
+    /// Text of the screen for this second.
     pub(super) fn draw(&mut self, meter: &RunningMeter, report: &LedgerReport) -> String {
         // Taking empties the boards of the workers: they show the traffic since the last screen.
         let noted = meter.desks().iter().filter_map(|desk| desk.board.as_ref()).map(TopBoard::take);

@@ -44,7 +44,7 @@ pub(super) const fn exit(verdict: FigureVerdict) -> CommandExit {
     }
 }
 
-/// A result by its id, or by the path of its file.
+/// Reads a result by its id, or by the path of its file.
 fn read(text: &str, store: Option<&Path>) -> Result<ComparableResult, Error> {
     let path = Path::new(text);
     // No id has a dot or a slash.
@@ -64,7 +64,7 @@ fn chosen_figures(mut result: ComparableResult, flags: &FigureLimitFlags) -> Res
     Ok(result)
 }
 
-/// The figures with these names; all if there are none. A name that no figure has was probably typed wrong.
+/// Retains the figures with these names, or all without names. A name that no figure has was probably typed wrong.
 pub(super) fn retain_named(
     mut figures: Vec<ReportFigure>,
     names: &[String],

@@ -1,4 +1,4 @@
-//! `packetrig report html`: the page for people, made again from what is stored.
+//! `packetrig report html`: makes the page for people again, from the stored result.
 
 use super::find_stored;
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub(crate) fn page_of(catalogue: &RunCatalogue, stored: &StoredSummary) -> Resul
     }
 }
 
-/// Writes the page of a result, and says where it is.
+/// Writes the page of a result and prints its path.
 pub(super) fn perform(
     catalogue: &RunCatalogue,
     id: &str,

@@ -57,7 +57,7 @@ fn row(method: &MethodSummary) -> Vec<String> {
         identity::date(method.started_wall_ns),
         method.method.clone(),
         name_or_dash(&method.name),
-        // Until it has ended there is no verdict.
+        // A method in progress has no verdict.
         if method.state == MethodState::UnderWay { "–".to_owned() } else { method.verdict.clone() },
         method.state.to_string(),
         count(method.trials),
@@ -87,12 +87,12 @@ pub(super) fn list_unfinished(methods: &[UnfinishedMethod], output: &mut Command
     output.text(fitted_table(output.style().width(), &header, &rows, &["trials", "name", "process"], all));
 }
 
-/// A method that is not complete, as JSON shows it.
+/// A method that is not complete, for JSON.
 #[derive(Serialize)]
 pub(super) struct ResumableMethod<'a> {
     #[serde(flatten)]
     method: &'a UnfinishedMethod,
-    /// Absent while its process is running.
+    /// Command that continues it; absent while its process is running.
     resume: Option<String>,
 }
 

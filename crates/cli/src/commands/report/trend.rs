@@ -12,9 +12,9 @@ use packetrig_stats::figure::{ComparedFigure, FigureLimits, FigureTrend, value_i
 use packetrig_store::results::{ComparableResult, TrendReport, TrendResult};
 use packetrig_store::{RunCatalogue, StoredSummary, files};
 
-/// Figures that have a column in the table of results.
+/// Largest number of figures with a column in the table of results.
 const COLUMNS: usize = 4;
-/// Values that a sparkline shows, the newest.
+/// Number of values in a sparkline, the newest.
 const POINTS: usize = 24;
 
 pub(super) fn perform(arguments: &TrendArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -43,7 +43,7 @@ pub(super) fn perform(arguments: &TrendArgs, output: &mut CommandOutput) -> Resu
     Ok(report.comparison.map_or(CommandExit::Ok, |compared| diff::exit(compared.verdict)))
 }
 
-/// The results, the oldest first. Only those of the newest one's kind: a run and a method have no figure in common.
+/// Reads the results, the oldest first. Only those of the newest one's kind: a run and a method have no figure in common.
 fn read(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResult>, Error> {
     let mut found = catalogue.all_stored()?;
     found.retain(|stored| {
@@ -57,6 +57,7 @@ fn read(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResu
         let others = all - found.len();
         warn("report", format_args!("{others} results with this name are of another kind and left out"));
     }
+    // The catalogue lists the newest first; a trend reads from the oldest on.
     found.truncate(arguments.most);
     found.reverse();
     let read: Result<Vec<_>, Error> = found.iter().map(|stored| Ok((stored, stored.comparable()?))).collect();

@@ -1,4 +1,4 @@
-//! Who may use the server: users of this machine, whom the kernel names for each connection, and others with the token
+//! Access to the server: for users of this machine, whom the kernel names for each connection, and for others with the token
 //! (docs/decisions/0018-who-may-use-serve.md).
 
 use crate::args::ServeArgs;
@@ -19,14 +19,15 @@ const LONGEST: u64 = 4096;
 /// Random bytes of a token that is made here.
 const MADE_BYTES: usize = 32;
 
-/// The users who need no token. `None` if everybody needs it.
+/// Users that need no token; `None` if everybody needs it.
 pub(in crate::commands) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
     if arguments.token_always { None } else { find_local_users(&arguments.allow_user) }
 }
 
-/// The server's own user, root and these users, if the kernel tells who opens a connection.
+/// The server's own user, root and these users, if the kernel reports the owners of connections.
 pub(in crate::commands) fn find_local_users(allowed: &[u32]) -> Option<LocalUsers> {
     let mut allowed = [&[own_user(), 0], allowed].concat();
+    // The user may have named root or the server's own user, too.
     allowed.sort_unstable();
     allowed.dedup();
     // Without an answer from the kernel, a local connection could be anybody's: then the token decides.
@@ -58,7 +59,7 @@ pub(in crate::commands) fn check_somebody(options: &ServerOptions) -> Result<(),
     }
 }
 
-/// The token in the file. If there is no file, it is created, readable by its owner only.
+/// Reads the token in the file. A missing file is created, readable by its owner only.
 pub(in crate::commands) fn token(file: &Path) -> Result<String, Error> {
     // Created first and read second: so no other process can put its own file there between a check and the creation.
     let made = match private_files::create_new(file) {
@@ -78,12 +79,13 @@ fn make(mut file: File) -> std::io::Result<String> {
     Ok(token)
 }
 
-/// The token in a file that exists and that nobody else can read.
+/// Reads the token from an existing file that no other user can read.
 pub(in crate::commands) fn read(path: &Path) -> Result<String, Error> {
     let name = path.display();
     let file = File::open(path).map_err(|source| Error::unreadable(path, source))?;
-    // Of the open file, not of the path: what was checked is what is read.
+    // Facts of the open file, not of the path: the file that was checked is the one that is read.
     let facts = file.metadata().map_err(|source| Error::unreadable(path, source))?;
+    // The permission bits of the group and of others must all be zero.
     if !facts.is_file() || facts.mode() & 0o077 != 0 {
         let message = format!("other users can read the token in {name}; run `chmod 600 {name}`");
         return Err(Error::Usage(message));
@@ -93,6 +95,7 @@ pub(in crate::commands) fn read(path: &Path) -> Result<String, Error> {
         return Err(Error::Usage(message));
     }
     let mut text = String::new();
+    // Limited, because the user may have named a file of any size.
     file.take(LONGEST).read_to_string(&mut text).map_err(|source| Error::unreadable(path, source))?;
     let token = text.trim();
     if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -104,7 +107,7 @@ pub(in crate::commands) fn read(path: &Path) -> Result<String, Error> {
     Ok(token.to_owned())
 }
 
-/// One line that says who may use the server.
+/// Describes in one line which clients may use the server.
 pub(in crate::commands) fn describe(arguments: &ServeArgs, users: Option<&LocalUsers>) -> String {
     if arguments.let_anyone_in {
         return "Anyone who reaches these addresses can make this machine send (--let-anyone-in)".to_owned();
@@ -116,7 +119,7 @@ pub(in crate::commands) fn describe(arguments: &ServeArgs, users: Option<&LocalU
     }
 }
 
-/// The same for a server without `--let-anyone-in`.
+/// Describes the clients of a server without `--let-anyone-in`.
 pub(in crate::commands) fn describe_who(
     users: Option<&LocalUsers>,
     token_file: Option<&Path>,

@@ -3,7 +3,7 @@
 use packetrig_link_io::tap::{TapAccounts, TapDirection, TapLossCause};
 use std::collections::BTreeMap;
 
-/// The counters of each direction at the last look, and what was reported already.
+/// Counters of each direction at the last look, and the remarks that were made already.
 #[derive(Default)]
 pub(super) struct TapDeafness {
     past: BTreeMap<String, DeafPast>,

@@ -8,7 +8,7 @@ use crate::exit::CommandExit;
 use crate::output::CommandOutput;
 use packetrig_link_io::tap::{FoundTap, found};
 
-/// All taps, or one.
+/// Shows all taps, or one.
 pub(super) fn status(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let taps = found(named.name.as_deref())?;
     if named.json {
@@ -30,7 +30,7 @@ pub(super) fn status(named: &NamedTap, output: &mut CommandOutput) -> Result<Com
     Ok(CommandExit::Ok)
 }
 
-/// Whether the tap forwards, and whether its process lives.
+/// Describes whether the tap forwards and whether its process lives.
 fn condition(tap: &FoundTap) -> String {
     match (tap.is_forwarding(), tap.has_process()) {
         (true, true) => format!("forwarding, process {}", tap.state.process),

@@ -1,4 +1,4 @@
-//! Impairments of a tap: from flags or a document to treatments of frames, and from their accounts to text.
+//! Impairments of a tap: converts flags or a document to treatments of frames, and their accounts to text.
 
 use crate::args::ImpairArgs as Arguments;
 use crate::error::Error;
@@ -34,7 +34,7 @@ pub(super) struct FinishedImpairments {
 }
 
 impl TapImpairments {
-    /// The impairments that the flags describe, if any.
+    /// Prepares the impairments that the flags describe, if any.
     pub(super) fn prepare(arguments: &Arguments) -> Result<Option<PreparedImpairments>, Error> {
         if !arguments.is_any() {
             let more = arguments.seed.is_some() || arguments.truth.is_some();
@@ -54,7 +54,7 @@ impl TapImpairments {
         Ok(Some(PreparedImpairments { impairments: Self { watch, truth }, treatments }))
     }
 
-    /// The final accounts. The tap must have ended and dropped its treatments.
+    /// Returns the final accounts. The tap must have ended and dropped its treatments.
     pub(super) fn finish(self) -> Result<FinishedImpairments, Error> {
         let accounts = self.watch.books();
         if let Some(truth) = self.truth {
@@ -99,7 +99,7 @@ fn is_file(text: &str) -> bool {
     Path::new(text).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// The first line of the truth log: what is needed to repeat the impairments.
+/// The first line of the truth log: seed and specifications, which repeat the impairments.
 fn header(seed: u64, specs: &ImpairSpecs) -> String {
     let [there, back] = &specs.ways;
     serde_json::json!({
@@ -119,7 +119,7 @@ pub(super) fn value(accounts: Option<&[ImpairAccount; 2]>) -> serde_json::Value 
     )
 }
 
-/// A row for each direction.
+/// Table with a row for each direction.
 pub(super) fn shown(accounts: &[ImpairAccount; 2]) -> String {
     let rows = DIRECTIONS.iter().zip(accounts).map(|(direction, account)| {
         let counts = &account.counts;

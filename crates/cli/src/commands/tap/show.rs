@@ -6,7 +6,7 @@ use packetrig_engine::capture::record::RecordingOutcome;
 use packetrig_link_io::tap::{TapAccounts, TapDirection, TapState};
 use packetrig_units::Nanos;
 
-/// What happened since the last accounts, in a line.
+/// One line of progress: totals, and rates since the last accounts.
 pub(super) fn line(now: &TapAccounts, last: Option<&TapAccounts>) -> String {
     let before_ns = last.map_or(0, |last| last.elapsed.as_u64());
     let length = Nanos::new(now.elapsed.as_u64().saturating_sub(before_ns));
@@ -37,7 +37,7 @@ fn direction_text(now: &TapDirection, last: Option<&TapDirection>, length: Nanos
     text
 }
 
-/// All accounts: one row each.
+/// All accounts as tables, one row each.
 pub(super) fn result(
     state: &TapState,
     accounts: &TapAccounts,
@@ -66,7 +66,7 @@ pub(super) fn result(
     text
 }
 
-/// An account of a direction. Its frames are `None` where the kernel cannot be asked how many there were.
+/// An account of a direction. Its frames are `None` if the kernel does not count them.
 struct AccountRow {
     account: String,
     frames: Option<u64>,
@@ -88,7 +88,7 @@ fn rows(direction: &TapDirection) -> Vec<Vec<String>> {
     cells.collect()
 }
 
-/// In the order in which frames pass: received, forwarded, then what became of their copies.
+/// Rows in the order in which frames pass: received, forwarded, then their copies.
 fn account_rows(direction: &TapDirection) -> Vec<AccountRow> {
     let mut rows = vec![AccountRow::new("received", Some(direction.received), "")];
     if direction.made > 0 {
