@@ -48,7 +48,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         ));
     }
     let job = LogJob { arguments, interface, expression: arguments.expression.join(" ") };
-    // In this order: `latch` alone would treat HUP as the wish to end.
+    // In this order: after `count_hangups`, `latch` would make HUP a wish to end again.
     signal::latch()?;
     signal::count_hangups()?;
     let keeper = LogKeeper::open(directory, &interface.to_string(), retention(arguments))?;
