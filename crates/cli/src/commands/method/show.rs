@@ -268,7 +268,7 @@ fn time_in_words(cost: &CostRange) -> String {
     if shortest == longest { longest } else { format!("{shortest} to {longest}") }
 }
 
-/// Formats a long time, rounded up for planning.
+/// Formats a long time for planning; up to two hours, it is rounded up.
 fn duration(time: Nanos) -> String {
     let seconds = time.as_u64().div_ceil(1_000_000_000);
     match seconds {
