@@ -1,11 +1,11 @@
-//! Why an interface may not be used.
+//! Reasons for refusing an interface.
 
 use crate::lab::GuardRefusal;
 use packetrig_units::Blame;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel does not tell what is stacked with the interface.
+    /// The kernel did not list the interfaces that are stacked with this one.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
     /// The interface looks like part of a network that people use.

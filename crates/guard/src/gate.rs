@@ -1,13 +1,13 @@
-//! The gate of a lease: until when a port may send. The controller sets the deadline; the senders check it themselves.
+//! The send gate of a lease: a deadline after which a port must not send. The controller sets it; the senders check it themselves.
 //!
 //! Every sender compares the deadline with the clock before each piece of work of at most [`MOST_AHEAD`]. So no message is
-//! needed to stop it: a node whose lease is not renewed falls silent. A sender that finds the gate shut stops for good, as
+//! needed to stop it: a node whose lease is not renewed stops by itself. A sender that finds the gate shut stops for good, as
 //! if it had been stopped at the deadline; a later deadline does not start it again. Without a lease the gate is open, and
 //! checking it costs one load.
 //!
 //! Invariant: no lease, no deadline; with one, the deadline is never "for ever". One thread sets the deadline, the one that has the
-//! lease: `shut` reads it before it writes. Nothing else is published through it, so its order relative to other memory is of no
-//! importance, and a sender sees it as soon as any order allows.
+//! lease: `shut` reads it before it writes. Nothing else is published through it, so its order relative to other memory does not
+//! matter, and no order would make a sender see it sooner.
 
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -19,16 +19,16 @@ pub const MOST_AHEAD: Nanos = Nanos::from_millis(10);
 
 const OPEN: u64 = u64::MAX;
 
-/// How far `CLOCK_BOOTTIME` is ahead of the node's monotonic clock: for how long the machine has slept. Never too much.
+/// Lead of `CLOCK_BOOTTIME` over the node's monotonic clock: the time that the machine has been suspended. Never overestimated.
 pub fn slept_so_far() -> Nanos {
     let boottime = clock::boottime_ns();
     Nanos::new(boottime.saturating_sub(clock::monotonic_ns()))
 }
 
-/// Clones share one deadline.
+/// The gate that a sender checks before each piece of work. Clones share one deadline.
 #[derive(Clone, Debug)]
 pub struct SendGate {
-    /// In nanoseconds of `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
+    /// Nanoseconds of `CLOCK_BOOTTIME`, which continues while the machine is suspended.
     deadline: Arc<AtomicU64>,
 }
 
@@ -39,12 +39,12 @@ impl Default for SendGate {
 }
 
 impl SendGate {
-    /// Of senders that need no lease.
+    /// Makes the gate of senders that need no lease: it never shuts.
     pub fn open() -> Self {
         Self { deadline: Arc::new(AtomicU64::new(OPEN)) }
     }
 
-    /// Of senders under a lease that has not begun: it is shut.
+    /// Makes the gate of senders under a lease that has not begun: it is shut until a deadline is set.
     pub fn leased() -> Self {
         Self { deadline: Arc::new(AtomicU64::new(0)) }
     }
@@ -57,8 +57,8 @@ impl SendGate {
         }
     }
 
-    /// As [`Self::set_deadline`], for a deadline of the node's monotonic clock. `slept` is what [`slept_so_far`] returned
-    /// when the deadline was computed: time that the machine sleeps after that does not extend the lease.
+    /// Sets the deadline ([`Self::set_deadline`]) to a time of the node's monotonic clock. `slept` is what [`slept_so_far`]
+    /// returned when the deadline was computed: time that the machine sleeps after that does not extend the lease.
     pub fn extend(&self, until: MonoTime, slept: Nanos) {
         self.set_deadline((until + slept).as_nanos());
     }
@@ -70,7 +70,7 @@ impl SendGate {
         }
     }
 
-    /// Whether there is a lease.
+    /// Returns whether the senders are under a lease.
     pub fn is_leased(&self) -> bool {
         self.deadline.load(Ordering::Relaxed) != OPEN
     }
@@ -80,17 +80,17 @@ impl SendGate {
         Some(self.deadline.load(Ordering::Acquire)).filter(|deadline| *deadline != OPEN)
     }
 
-    /// What is left of the lease; `None` without one.
+    /// Time until the lease ends; `None` without one.
     pub fn left(&self) -> Option<Nanos> {
         Some(Nanos::new(self.deadline()?.saturating_sub(clock::boottime_ns())))
     }
 
-    /// If it is shut, since when on the sender's clock, which shows `now`; never before `not_before`.
+    /// Returns when the gate shut, on the sender's clock, which shows `now`; never before `not_before`. `None` while it is open.
     #[inline]
     pub fn shut_since(&self, now: MonoTime, not_before: MonoTime) -> Option<MonoTime> {
         let deadline = self.deadline()?;
-        // How long ago the lease ended is the same on both clocks as long as the machine is awake; a time of
-        // CLOCK_BOOTTIME itself means nothing on the sender's clock.
+        // The time since the end of the lease is the same on both clocks as long as the machine is awake; a time of CLOCK_BOOTTIME
+        // itself means nothing on the sender's clock.
         let over = clock::boottime_ns().checked_sub(deadline)?;
         Some((now - Nanos::new(over)).max(not_before).min(now))
     }

@@ -20,7 +20,7 @@ pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Re
     Ok(judge(port, &relatives(&look(netns)?, index), confirmed)?)
 }
 
-/// The interfaces of a namespace that [`permit_port`] refuses, and why, by their number.
+/// The interfaces of a namespace that [`permit_port`] refuses, by number, each with the reason.
 pub fn refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
     let all = look(netns)?;
     let own = all.first().map(|own| own.links.as_slice()).unwrap_or_default();
@@ -36,7 +36,7 @@ pub fn refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
 /// The interface of the first namespace and all that are stacked with it.
 fn relatives(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
     let found = stacked_with(all, index);
-    // What is at the far end of a cable and goes no further is what is tested.
+    // The far end of a cable that leads nowhere else is the device under test.
     let found = found.iter().filter(|(_, reach)| **reach != StackReach::CableEnd);
     found
         .filter_map(|((namespace, number), reach)| describe(all, *namespace, *number, *reach, index))
@@ -75,23 +75,23 @@ fn unknown_of(all: &[StackNamespace], namespace: usize, of: &StackLink) -> Optio
     all[namespace].has_unknown_routes.then_some(UnknownPart::Routes)
 }
 
-/// What this process cannot see of an interface, because the namespace cannot be entered.
+/// The part of an interface's surroundings that is hidden, because this process cannot enter the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownPart {
-    /// Which routes leave through it.
+    /// The routes that leave through it.
     Routes,
-    /// What is below it, or at the far end of its cable.
+    /// The interface below it, or at the far end of its cable.
     FarEnd,
 }
 
-/// How an interface is related to the one asked for.
+/// Relation of an interface to the one asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterfaceKinship {
-    /// It is the one.
+    /// It is the interface asked for.
     Itself,
     /// It shares a wire with it.
     Stacked,
-    /// It is reached by a bridge, bond or switch at the far end of a cable.
+    /// A bridge, bond or switch at the far end of a cable leads to it.
     BeyondCable,
 }
 
@@ -99,18 +99,18 @@ pub enum InterfaceKinship {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackedInterface {
     pub name: String,
-    /// How it is related.
+    /// Its relation to the interface asked for.
     pub kinship: InterfaceKinship,
     /// It is the loopback interface.
     pub loopback: bool,
     /// A default route leaves through it.
     pub default_route: bool,
-    /// What cannot be seen of it.
+    /// The part of it that this process cannot see.
     pub unknown: Option<UnknownPart>,
     pub addresses: Vec<IpAddr>,
 }
 
-/// Why an interface is refused. The user's to decide.
+/// Refusal of an interface, with the reason. The user may confirm it nevertheless.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("port {port} is refused: {reason}; use an isolated test network, or confirm with `--confirm {port}`")]
 pub struct GuardRefusal {
@@ -119,7 +119,7 @@ pub struct GuardRefusal {
     pub reason: String,
 }
 
-/// Whether test traffic may leave through `port`.
+/// Decides whether test traffic may leave through `port`, from the interfaces that are stacked with it.
 pub fn judge(port: &str, relatives: &[StackedInterface], confirmed: bool) -> Result<(), GuardRefusal> {
     if confirmed {
         return Ok(());
@@ -157,7 +157,8 @@ fn objection(relative: &StackedInterface) -> Option<String> {
     ))
 }
 
-/// What cannot be seen counts as part of a network that people use. A bridge without an address that leads on is a device under test.
+/// Treats everything hidden as part of a network that people use, except a bridge without an address behind the cable: that
+/// is a device under test.
 fn objection_to_unknown(relative: &StackedInterface) -> Option<&'static str> {
     let has_address = relative.addresses.iter().any(|address| !is_of_link(*address));
     match relative.unknown? {
@@ -258,7 +259,7 @@ mod tests {
         };
         let reason = judge("eth1", &[plain(), bridge.clone()], false).unwrap_err().reason;
         assert!(reason.contains("br0"), "{reason}");
-        // Where a cable leads, addresses are the business of what is tested; the way out is not.
+        // The device under test may have any address, but not a default route.
         let beyond = StackedInterface { kinship: InterfaceKinship::BeyondCable, ..bridge };
         assert!(judge("eth1", std::slice::from_ref(&beyond), false).is_err());
         let address = "10.0.0.1".parse().unwrap();

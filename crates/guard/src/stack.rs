@@ -1,7 +1,7 @@
-//! What is stacked with an interface: all that its frames can reach without leaving this machine.
+//! Finds the interfaces that are stacked with one: all that its frames can reach without leaving this machine.
 //!
-//! The kernel says of each interface which one it belongs to (bridge, bond, switch) and which one is below it, in whichever
-//! namespace. Followed both ways, to the end, that gives everything that shares a wire with the interface. A virtual cable
+//! For each interface the kernel names its master (bridge, bond, switch) and the interface below it, which may be in another
+//! namespace. Following both links in both directions gives everything that shares a wire with the interface. A virtual cable
 //! ends the stack, unless its far end is plugged into a bridge, bond or switch: frames go on there.
 
 use packetrig_sys::link::{Link, LinkAddress, NamespaceLinks};
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 /// Kinds that are a cable with two ends: `peer` is the other one.
 const CABLES: [&str; 2] = ["veth", "netkit"];
-/// Kinds whose members hear nothing of each other.
+/// Kinds whose members do not exchange frames.
 const APART: [&str; 2] = ["vrf", "dsa"];
 /// All interfaces of this kind in a namespace are one switch.
 const SWITCH: &str = "openvswitch";
@@ -36,7 +36,7 @@ const TUNNELS: [&str; 17] = [
     "amt",
 ];
 
-/// Namespaces that are looked at, at most.
+/// Most namespaces that are read.
 const MOST_NAMESPACES: usize = 1024;
 
 /// An interface and what decides whether it is part of a network that people use.
@@ -50,21 +50,21 @@ pub(crate) struct StackLink {
 /// The interfaces of one namespace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StackNamespace {
-    /// How its interfaces are named in messages; empty for that of the interface asked for.
+    /// Prefix of its interfaces in messages; empty for the namespace of the interface asked for.
     pub(crate) label: String,
     pub(crate) links: Vec<StackLink>,
     /// Namespaces by the numbers that this one has for them.
     pub(crate) known: BTreeMap<i32, usize>,
-    /// It cannot be entered: the kernel tells its interfaces and addresses, and not its routes.
+    /// It cannot be entered: the kernel lists its interfaces and addresses, but not its routes.
     pub(crate) has_unknown_routes: bool,
 }
 
-/// How frames get to an interface of the stack.
+/// The way by which frames get to an interface of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StackReach {
     /// It shares a wire with the interface.
     Stacked,
-    /// By a bridge, bond or switch at the far end of a cable.
+    /// A bridge, bond or switch at the far end of a cable leads to it.
     BeyondCable,
     /// It is the far end of a cable.
     CableEnd,
@@ -112,7 +112,7 @@ fn is_cable(link: &Link) -> bool {
     is_kind(link, &CABLES)
 }
 
-/// The namespace in which a link's `peer` counts; `None` if it cannot be found from here.
+/// The namespace in which a link's `peer` is a valid number; `None` if it cannot be found from here.
 fn namespace_of_peer(all: &[StackNamespace], own: usize, link: &Link) -> Option<usize> {
     match link.peer_netns {
         None => Some(own),
@@ -120,7 +120,7 @@ fn namespace_of_peer(all: &[StackNamespace], own: usize, link: &Link) -> Option<
     }
 }
 
-/// Whether an interface leads into a namespace that cannot be found from here.
+/// Returns whether an interface leads into a namespace that cannot be found from here.
 pub(crate) fn leads_out_of_sight(all: &[StackNamespace], own: usize, link: &Link) -> bool {
     !is_kind(link, &APART) && namespace_of_peer(all, own, link).is_none()
 }
@@ -131,7 +131,7 @@ fn below(all: &[StackNamespace], own: usize, link: &Link) -> Option<StackNode> {
     Some((namespace_of_peer(all, own, link)?, below))
 }
 
-/// What an interface is plugged into.
+/// The bridge, bond or switch that an interface is plugged into.
 fn joined<'a>(
     all: &'a [StackNamespace],
     (namespace, _): StackNode,
@@ -166,21 +166,22 @@ fn neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> Vec<S
     next
 }
 
-/// Interfaces that a tunnel of this namespace may leave by. Where routes are unknown, it may be any of them.
+/// Interfaces by which the packets of a tunnel of this namespace may leave. If the routes are unknown, that is all of them.
 fn routed(all: &[StackNamespace], namespace: usize) -> impl Iterator<Item = StackNode> + '_ {
     let of = &all[namespace];
     let links = of.links.iter().filter(|link| link.default_route || of.has_unknown_routes);
     links.filter(|link| !link.link.loopback).map(move |link| (namespace, link.link.index))
 }
 
-/// The namespace of an interface first, then all others that can be looked into, then those that the kernel tells of by number.
+/// Reads the namespace of an interface first, then all others that can be entered, then those that the kernel describes by
+/// number.
 pub(crate) fn look(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::Error> {
     let own = netns.inode()?;
     // The caller's namespace must be number 0 in the list: `stacked_with` starts there.
     let others = NetNs::visible().into_iter().filter(|other| other.inode().is_ok_and(|inode| inode != own));
     let others: Vec<NetNs> = others.collect();
     let mut all = vec![namespace(netns, String::new())?];
-    // What is connected with one that cannot be entered is asked for by number.
+    // Namespaces that cannot be entered are asked for by number, through one that has a number for them.
     let mut found = vec![netns];
     for other in &others {
         let label = other.name().unwrap_or_else(|| other.label().to_owned());
@@ -206,9 +207,9 @@ fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found
     let mut next = 0;
     while let Some(member) = members.get(next).copied() {
         next += 1;
-        // The kernel answers for a namespace that cannot be entered, by the number that another one has for it. What
-        // its interfaces lead to is asked in turn; `tried` keeps a refused number from being asked again for each
-        // member.
+        // The kernel answers for a namespace that cannot be entered, by the number that another one has for it. The
+        // namespaces that its interfaces lead to are asked for next; `tried` keeps a refused number from being asked again
+        // for each member.
         let ids: BTreeSet<i32> = all[member].links.iter().filter_map(|of| of.link.peer_netns).collect();
         for id in ids {
             if known.contains_key(&id) || all.len() >= MOST_NAMESPACES || !tried.insert(id) {

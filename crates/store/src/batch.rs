@@ -26,7 +26,7 @@ pub struct SegmentBatch<'a> {
     outcomes: Vec<Outcome>,
     unwritten: Vec<UnwrittenSegment<'a>>,
     quotas: BatchQuotas,
-    /// Where late segments of each run belong.
+    /// Directory of late segments of each run.
     late_directories: BTreeMap<RunId, PathBuf>,
 }
 
@@ -49,7 +49,7 @@ struct UnwrittenSegment<'a> {
     hash: SegmentHash,
     /// The directory of its run.
     run: PathBuf,
-    /// Whether it has a row already: its file was lost.
+    /// It has a row already, and its file was lost.
     has_row: bool,
 }
 
@@ -84,8 +84,8 @@ impl<'a> SegmentBatch<'a> {
         self.outcomes.push(outcome);
     }
 
-    /// Adds a segment for which the caller has no draft. One that came too late for its report is stored beside it, one of an
-    /// unknown run in a directory of its own; so the node need not keep it for ever. At most
+    /// Adds a segment for which the caller has no draft. A segment that came too late for its report is stored beside it, and
+    /// one of an unknown run in a directory of its own. So the node can delete it. At most
     /// [`MOST_LATE_OF_NODE`](crate::MOST_LATE_OF_NODE) bytes are kept per node, and [`MOST_LATE`](crate::MOST_LATE) in all.
     pub fn add_late(&mut self, id: &'a SegmentId, bytes: &'a [u8]) {
         let outcome = self.examine_late(id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
@@ -128,7 +128,7 @@ impl<'a> SegmentBatch<'a> {
             return Ok(outcome);
         }
         match self.catalogue.listed_segment(id)? {
-            // No look for the file: those of a committed run were removed on purpose.
+            // The file is not checked: those of a committed run were removed on purpose.
             Some(listed) if listed.sha256 == hex(&hash) => {
                 return Ok(Outcome::Settled(Ok(StoreOutcome::Again)));
             }
@@ -211,7 +211,7 @@ impl<'a> SegmentBatch<'a> {
         for (index, segment) in self.unwritten.iter().enumerate() {
             of_runs.entry(&segment.run).or_default().push(index);
         }
-        // By index, because runs are mixed in a batch: the answers have to be in the order of the segments.
+        // Keyed by index, because runs are mixed in a batch and the answers have to be in the order of the segments.
         let mut places = BTreeMap::new();
         for (run, indices) in of_runs {
             self.write_some(run, &indices, &mut places);
@@ -249,9 +249,9 @@ impl<'a> SegmentBatch<'a> {
         for pack in packs {
             let name = pack.file_name().unwrap_or_default().to_string_lossy();
             // A pack of the same name, and so of the same bytes, may have rows from an earlier batch. If the catalogue cannot
-            // tell, the file stays.
+            // be read, the file stays.
             if !self.catalogue.is_pack_listed(&name).unwrap_or(true) {
-                // What cannot be removed only takes room.
+                // A pack that cannot be removed only takes space.
                 drop(fs::remove_file(&pack));
             }
         }

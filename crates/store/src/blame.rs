@@ -1,4 +1,4 @@
-//! Whose fault the errors of this crate are.
+//! The party at fault for each error of this crate.
 
 use crate::{Error, flows, spool};
 use packetrig_units::Blame;

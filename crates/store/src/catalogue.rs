@@ -40,10 +40,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{fs, thread};
 
-/// How long a writer waits for another process.
+/// Longest wait of a writer for another process.
 const PATIENCE: Duration = Duration::from_secs(10);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
-/// Where the directories of runs are.
+/// Directory with the directories of runs.
 pub(crate) const RUNS: &str = "runs";
 const COLUMNS: &str =
     "id, started_wall_ns, name, verdict, outcome, plan_sha256, streams, sent, lost, directory";
@@ -73,11 +73,11 @@ pub struct RunSummary {
     pub sent: u64,
     /// Frames lost, over all streams.
     pub lost: u64,
-    /// Where its files are.
+    /// Directory of its files.
     pub directory: PathBuf,
 }
 
-/// Makes the file private, and keeps it open until the process ends: whoever closes a file drops all locks of its process on it,
+/// Makes the file private, and keeps it open until the process ends. Closing a file drops all POSIX locks of the process on it,
 /// also those of other connections to the same catalogue.
 fn make_private(path: &Path) -> std::io::Result<()> {
     static KEPT: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
@@ -95,7 +95,7 @@ impl RunCatalogue {
         private_files::create_directories(&runs).map_err(Error::file("create", &runs))?;
         // An earlier version let other users read it. Fails for a directory of another user, which then stays as it is.
         drop(private_files::tighten(&runs));
-        // Rows name directories: the name must be valid in whatever directory the next command is given.
+        // Rows name directories: the name must be valid whatever the working directory of the next command is.
         let place = fs::canonicalize(place).map_err(Error::file("find", place))?;
         let path = place.join("catalogue.sqlite");
         // Created here, with a private mode, because SQLite gives its write-ahead log and its index the mode of this file.
@@ -141,7 +141,7 @@ impl RunCatalogue {
         Ok(Self { place, connection })
     }
 
-    /// Begins a run: creates its directory and sets room aside for its report.
+    /// Begins a run: creates its directory and reserves disk space for its report.
     pub fn begin(&self, run: RunId, size: ReportSize) -> Result<RunDraft, Error> {
         RunDraft::new(self, run, size)
     }
@@ -231,7 +231,7 @@ impl RunCatalogue {
         step.commit()
     }
 
-    /// Whether there is a row of the run with exactly this id.
+    /// Returns whether the run with exactly this id has a row.
     pub(crate) fn is_listed(&self, id: &str) -> Result<bool, Error> {
         let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1)";
         let found = self.connection.query_row(sql, params![id], |row| row.get(0));
@@ -258,7 +258,7 @@ impl RunCatalogue {
         read_rows(&self.connection, sql, parameters, read).map_err(|source| self.error(source))
     }
 
-    /// Whether the catalogue lacks the tables of this version: it was opened for reading only, so it was not migrated.
+    /// Returns whether the catalogue lacks the tables of this version: it was opened for reading only, so it was not migrated.
     fn is_older_than(&self, version: u32) -> bool {
         migrations::version(&self.connection).is_ok_and(|found| found < version)
     }
@@ -342,7 +342,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
     })
 }
 
-/// Only the version, to distinguish a newer report from a damaged one.
+/// The version of a report alone, to distinguish a newer report from a damaged one.
 #[derive(serde::Deserialize)]
 struct ReportVersion {
     schema_version: u32,

@@ -1,5 +1,5 @@
-//! Conversions of integers. `clamp_to_…` takes the greatest number of the type where a value does not
-//! fit; `exact_usize` cannot fail.
+//! Conversions of integers. `clamp_to_…` returns the greatest number of the type if a value does
+//! not fit; `exact_usize` cannot fail.
 
 const _: () = assert!(usize::BITS >= u64::BITS, "sizes of files and values are addressed with usize");
 

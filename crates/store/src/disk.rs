@@ -17,11 +17,11 @@ pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> io::Res
 pub(crate) fn write_joined(directory: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
     let temporary = directory.join(format!(".{name}.{UNFINISHED}"));
     if let Err(error) = write_and_rename(&temporary, &directory.join(name), parts) {
-        // Frees the room, which others may need. What cannot be removed is overwritten by the next attempt.
+        // Frees the space, which others may need. A file that cannot be removed is overwritten by the next attempt.
         drop(fs::remove_file(&temporary));
         return Err(error);
     }
-    // The rename is an entry of the directory: without this, a power cut could take it back.
+    // The rename is an entry of the directory: without this sync, a power cut could undo it.
     sync(directory)
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn make_below(top: &Path, directory: &Path) -> io::Result<()> {
     let parent = directory.parent().unwrap_or(top);
     make_below(top, parent)?;
     match private_files::create_directory(directory) {
-        // Another process may have created it meanwhile, and not have synced it yet.
+        // Another process may have created it since, and may not have synced it yet.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => sync(parent),
     }
@@ -87,7 +87,7 @@ pub(crate) mod tests {
         SYNCED.with_borrow_mut(|synced| synced.push(path.to_owned()));
     }
 
-    /// What this thread has synced since it was asked last, in order.
+    /// Returns the paths that this thread has synced since the last call, in order.
     pub(crate) fn synced() -> Vec<PathBuf> {
         SYNCED.take()
     }

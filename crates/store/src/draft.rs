@@ -22,7 +22,7 @@ pub struct RunDraft {
     partial: PathBuf,
     directory: PathBuf,
     stays: bool,
-    /// What is stored beside the report if more results may come after it.
+    /// Bytes that are stored beside the report if more results may come after it.
     open: Option<Vec<u8>>,
     page: PageChoice,
     room: ReportRoom,
@@ -103,7 +103,7 @@ impl RunDraft {
         self.quota = quota;
     }
 
-    /// Sets whether the run gets a page for people; it does unless told otherwise.
+    /// Sets whether the run gets a page for people; the default is that it does.
     pub const fn set_page(&mut self, page: PageChoice) {
         self.page = page;
     }
@@ -140,7 +140,8 @@ impl RunDraft {
         RunFolder { run: &self.run, directory: &self.partial }
     }
 
-    /// Has [`Self::commit`] store what is needed to make the report again when more results have come ([`RunCatalogue::complete`]).
+    /// Makes [`Self::commit`] store `what`, from which the report can be made again when more results have come
+    /// ([`RunCatalogue::complete`]).
     pub fn keep_open(&mut self, what: Vec<u8>) {
         self.open = Some(what);
     }
@@ -161,11 +162,11 @@ impl RunDraft {
     /// Like [`Self::leave`] for a run that has a row, which is removed. Captures that nodes sent are assembled first.
     pub fn give_up(mut self, catalogue: &RunCatalogue) -> Result<Option<KeptRun>, Error> {
         if catalogue.captured_segments(&self.run)? == 0 {
-            // The segments have only counters, which are useless without a report. What cannot be removed just stays.
+            // The segments have only counters, which are useless without a report. A directory that cannot be removed stays.
             drop(fs::remove_dir_all(self.partial.join(SEGMENTS)));
         }
         for (attempt, node) in catalogue.parts(&self.run)? {
-            // What cannot be assembled stays in its segments.
+            // A capture that cannot be assembled stays in its segments.
             drop(self.partial(catalogue, attempt, &node));
         }
         catalogue.forget_unfinished(&self.run)?;
@@ -173,7 +174,7 @@ impl RunDraft {
         Ok(self.leave())
     }
 
-    /// Where captures are written, if there are any.
+    /// Directory of captures, which is created on demand ([`Self::capture_dir`]).
     pub(crate) fn captures(&self) -> PathBuf {
         self.partial.join(CAPTURES)
     }
@@ -219,7 +220,7 @@ impl RunDraft {
             }
         }
         name_captures(report, &self.partial, &self.directory);
-        // Only now: whatever fills the disk has as little time as possible to take the room.
+        // As late as possible: other programs that fill the disk have the least time to take this space.
         self.room.release_files();
         self.store_open()?;
         files::write_run(&self.partial, report, document, self.page)?;
@@ -229,8 +230,8 @@ impl RunDraft {
         self.room.release_row(&self.directory);
         catalogue.insert(report, &self.directory)?;
         if self.open.is_none() {
-            // Their content is in the report and in captures/ now. Rows stay, so that repeats are recognised. What cannot be
-            // removed only takes room.
+            // Their content is in the report and in captures/ now. Rows stay, so that repeats are recognised. Files that cannot be
+            // removed only take space.
             drop(fs::remove_dir_all(self.directory.join(SEGMENTS)));
         }
         Ok(())
@@ -238,13 +239,13 @@ impl RunDraft {
 }
 
 impl RunDraft {
-    /// A report without this would never get the results that come later, although their nodes delete them once they are stored. So it is
-    /// written before the report, into the room of the report.
+    /// Stores the bytes of [`Self::keep_open`]. Without them the report would never get the results that come later, although their nodes
+    /// delete them once they are stored. So they are written before the report, into the space reserved for it.
     fn store_open(&self) -> Result<(), Error> {
         let path = self.partial.join(OPEN);
         match &self.open {
             Some(what) => disk::write_whole(&self.partial, OPEN, what).map_err(Error::file("write", path)),
-            // Of a controller that could not write the report, and had fewer results.
+            // Left by a controller that could not write the report, and had fewer results.
             None => match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     Err(Error::file("remove", path)(error))
@@ -274,7 +275,7 @@ fn name_captures(report: &mut RunReport, from: &Path, to: &Path) {
     }
 }
 
-/// The id of a run or of a method becomes a directory's name.
+/// Refuses ids of runs and methods that are unsafe as a directory's name.
 pub(crate) fn check_id(id: &str) -> Result<(), Error> {
     let is_plain = id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     if id.is_empty() || id.len() > 100 || !is_plain {

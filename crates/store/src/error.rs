@@ -8,7 +8,7 @@ use packetrig_method::journal::JournalError;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Each variant says whose fault it is.
+/// An error of stored runs and methods; [`Error::blame`] names the party at fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,7 +20,7 @@ pub enum Error {
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("cannot use the catalogue {}: {source}", path.display())]
     Catalogue { path: PathBuf, source: rusqlite::Error },
-    /// A run is not started if there is no room for its report.
+    /// The disk has no space for the report, so the run is not started.
     #[error(
         "no room for the report of a run: {} has {free} bytes free, and the report may need {wanted}; free some space, or name \
          another directory with --store",
@@ -39,28 +39,28 @@ pub enum Error {
     /// Written by a newer packetrig.
     #[error("{} has version {found}, and this packetrig reads versions up to {known}; use a newer packetrig", path.display())]
     TooNew { path: PathBuf, found: u32, known: u32 },
-    /// A report, or another stored value, cannot be read.
+    /// A report or another stored value that cannot be read.
     #[error("{} is damaged: {source}", path.display())]
     Damaged { path: PathBuf, source: serde_json::Error },
     /// No such run or method.
     #[error("no run or method whose id begins with `{0}`; `packetrig report` lists those that are stored")]
     Unknown(String),
-    /// The prefix matches several runs or methods.
+    /// A prefix that matches several runs or methods.
     #[error("`{prefix}` matches {count} ids; give more of the id, for example `{example}`")]
     Ambiguous { prefix: String, count: usize, example: String },
-    /// The id is in use.
+    /// An id that is in use.
     #[error("a run or method `{0}` is already stored")]
     Taken(String),
-    /// An id becomes a directory's name.
+    /// An id that is unsafe as a directory's name.
     #[error("`{0}` is not a valid id of a run or method; use letters, digits, `-` and `_`")]
     BadId(String),
-    /// A node's name becomes a directory's name.
+    /// A node's name that is unsafe as a directory's name.
     #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::RULE)]
     BadNode(NodeName),
-    /// The bytes are not the segment with that id.
+    /// Bytes that are not the segment with that id.
     #[error("segment {id}: {source}")]
     BadSegment { id: SegmentId, source: BrokenSegment },
-    /// Late results beyond the limit. The node still has them.
+    /// A late result beyond the limit. The node still has it.
     #[error(
         "segment {id} was not stored: {kept} bytes of late results are stored already, and the limit is {most}"
     )]
@@ -70,7 +70,7 @@ pub enum Error {
         kept: u64,
         most: u64,
     },
-    /// More of a run under way than one node may store. The node still has it.
+    /// A segment beyond the quota of its node in a run under way. The node still has it.
     #[error(
         "segment {id} was not stored: its node has reached its limit, with {} bytes in {} segments of this run",
         share.bytes, share.segments
@@ -79,13 +79,13 @@ pub enum Error {
     /// The same error for each of several segments that were to be stored together.
     #[error("{0}")]
     OfBatch(Arc<Self>),
-    /// A repeat that differs. What was stored first is kept.
+    /// A repeat that differs from the stored segment, which is kept.
     #[error("segment {0} is already stored with different content")]
     Differs(SegmentId),
     /// Added to another run's draft.
     #[error("segment {0} belongs to another run")]
     Foreign(SegmentId),
-    /// No such run is under way.
+    /// A run that is not under way.
     #[error("run `{0}` is not under way")]
     NotUnfinished(RunId),
     /// The method to be resumed or removed is in use.
@@ -97,7 +97,7 @@ pub enum Error {
     /// A method that has not ended yet.
     #[error("method `{0}` has no result yet; `packetrig report unfinished` shows how to resume it")]
     NoResult(String),
-    /// Nothing can be resumed.
+    /// There is no method to resume.
     #[error("no method can be resumed; `packetrig report unfinished` lists those that were interrupted")]
     NoUnfinishedMethod,
     /// The result of a method, or its row. Its journal has all trials.
@@ -115,7 +115,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the segment can never be stored, however often it is sent.
+    /// Returns whether the segment can never be stored, even if it is sent again.
     pub const fn is_unreadable(&self) -> bool {
         matches!(self, Self::BadSegment { .. } | Self::BadNode(_) | Self::BadId(_))
     }

@@ -31,7 +31,7 @@ use std::path::Path;
 /// Name of the report's file.
 pub const REPORT: &str = "report.json";
 
-/// The report as JSON, for people and programs; `schema_version` tells its form.
+/// The report as JSON, for people and programs; `schema_version` is the version of its form.
 pub fn json(report: &RunReport) -> String {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, CompactArrays::default());
@@ -45,7 +45,7 @@ pub fn page(report: &RunReport, document: &str) -> String {
     render_run(RunPage { report, document })
 }
 
-/// Whether a run has a page for people ([`page`]) beside its other files.
+/// Decides whether a run has a page for people ([`page`]) beside its other files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageChoice {
     #[default]
@@ -54,7 +54,7 @@ pub enum PageChoice {
 }
 
 impl PageChoice {
-    /// As it was when the files in `directory` were written.
+    /// The choice with which the files in `directory` were written.
     pub(crate) fn as_in(directory: &Path) -> Self {
         if directory.join(PAGE).exists() { Self::Write } else { Self::LeaveOut }
     }

@@ -6,8 +6,8 @@
 //!                                  ClickHouseSink a table, filled by batches over HTTP
 //!  files -> FlowFilter -> scan -> top, totals, rows
 //! ```
-//! Every sink has the columns of [`columns`]: those of `flow::element::ELEMENTS`, and the record's exporter. Nothing here knows how
-//! records are made, and nothing reads a clock: times are arguments.
+//! Every sink has the columns of [`columns`]: those of `flow::element::ELEMENTS`, and the record's exporter. This module does not
+//! depend on how records are made. It reads no clock except for the partitions of live records; other times are arguments.
 //!
 //! Invariant: a record that was offered to a sink is counted as stored, lost or waiting ([`KeptCounts`]).
 

@@ -45,13 +45,13 @@ pub struct GatheredPart {
 /// A capture file of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatheredCapture {
-    /// Its name on the node.
+    /// Name of the file on the node.
     pub name: String,
-    /// Where it is now.
+    /// Path of the file on this machine.
     pub file: PathBuf,
-    /// Bytes that arrived.
+    /// Number of bytes that arrived.
     pub bytes: u64,
-    /// Whether it is complete.
+    /// All bytes of the file have arrived.
     pub is_whole: bool,
 }
 
@@ -161,7 +161,7 @@ impl GatheredPart {
                 if end.refused_intervals > 0 {
                     doubts.push(format!("disk: {} interval counts did not fit", end.refused_intervals));
                 }
-                // With missing segments the chain of checksums cannot be right anyway.
+                // If segments are missing, the chain of checksums is wrong anyway, and would only repeat that.
                 if self.missing == 0 && (end.counts != self.counts || end.sha256 != chain) {
                     doubts.push("its segments are not those in its manifest".to_owned());
                 }

@@ -40,7 +40,7 @@ pub struct KeptRun {
     pub captures: Vec<KeptCapture>,
     /// Bytes of segments from nodes of a fleet that were not put together.
     pub segment_bytes: u64,
-    /// Whether its report was written, so that only the row is missing.
+    /// Its report was written, so that only the row is missing.
     pub has_report: bool,
 }
 
@@ -112,7 +112,7 @@ impl RunCatalogue {
     pub fn discard(&self, prefix: &str) -> Result<KeptRun, Error> {
         let kept = self.find_kept(prefix)?;
         if let Some(process) = kept.process {
-            // The lock tells: a process that was killed does not hold it any more, so its run can be discarded.
+            // The lock decides: a process that was killed does not hold it any more, so its run can be discarded.
             return Err(Error::UnderWay { run: kept.run, process });
         }
         fs::remove_dir_all(&kept.directory).map_err(Error::file("remove", &kept.directory))?;
@@ -136,12 +136,12 @@ impl DirectoryOwner {
             return Ok(Self { file: None });
         }
         file.set_len(0)?;
-        // Fails only on a full disk. The lock counts; the number is for people, and then shown as 0.
+        // Fails only on a full disk. Only the lock matters; the number is for people, and is then shown as 0.
         drop(writeln!(file, "{}", process::own()));
         Ok(Self { file: Some(file) })
     }
 
-    /// Whether this process has the lock.
+    /// Returns whether this process has the lock.
     pub(crate) const fn has_lock(&self) -> bool {
         self.file.is_some()
     }
@@ -153,7 +153,7 @@ impl DirectoryOwner {
     }
 }
 
-/// Takes the lock. A process that lists runs also holds it for an instant, so several attempts are made.
+/// Takes the lock. A process that lists runs also holds it for a moment, so several attempts are made.
 fn lock(file: &File) -> io::Result<bool> {
     for _ in 0..ATTEMPTS {
         match file.try_lock() {

@@ -9,13 +9,13 @@
 //! <store>/stray/<id>/segments/...               the same, of runs that this store does not know
 //! ```
 //! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves a directory
-//! without a row, never a listed run with half a report. Room for the report is set aside when the run begins. Only the user removes
-//! results and captures ([`RunCatalogue::prune`], [`RunCatalogue::discard`]). A run of a fleet has a row from its beginning, so that a
-//! controller finds it after a crash ([`UnfinishedRun`]). Its segments are synced to the disk before they get their rows.
+//! without a row, never a listed run with half a report. Disk space for the report is reserved when the run begins. Only the user
+//! removes results and captures ([`RunCatalogue::prune`], [`RunCatalogue::discard`]). A run of a fleet has a row from its beginning,
+//! so that a controller finds it after a crash ([`UnfinishedRun`]). Its segments are synced to the disk before they get their rows.
 //!
 //! A node has a directory of its own, the [`spool`]. Histories of nodes are in the directory of their fleet ([`NodeHistory`]).
 //!
-//! This crate measures nothing and judges nothing; it knows neither ports nor controllers.
+//! This crate measures nothing and judges nothing; it uses neither ports nor controllers.
 #![forbid(unsafe_code)]
 
 mod batch;

@@ -43,7 +43,7 @@ pub struct NewMethod<'a> {
     pub id: &'a str,
     /// When the user started it, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
-    /// What the user calls it.
+    /// The user's name for it.
     pub name: &'a str,
     /// `rfc2544`, `mlrsearch` and so on.
     pub method: &'a str,
@@ -51,7 +51,7 @@ pub struct NewMethod<'a> {
     pub head: &'a serde_json::Value,
 }
 
-/// How a method has ended.
+/// Outcome of a method.
 #[derive(Clone, Copy, Debug)]
 pub struct MethodOutcome<'a> {
     /// [`MethodState::Complete`], or [`MethodState::Stopped`] if it can be resumed.
@@ -127,8 +127,8 @@ impl MethodDraft {
         Ok(Self { id: id.to_owned(), directory, journal, journal_bytes: 0, trials: 0, room, _owner: owner })
     }
 
-    /// Removes a last line that was not written to its end: the process was killed while it wrote. The next line must not be
-    /// joined to it.
+    /// Removes a last line that was not written to its end, because the process was killed. The next line must
+    /// not be joined to it.
     fn cut_unfinished_line(&mut self) -> Result<(), Error> {
         let path = self.journal_path();
         let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
@@ -143,7 +143,7 @@ impl MethodDraft {
         &self.id
     }
 
-    /// Where its files are.
+    /// Directory of its files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -215,8 +215,8 @@ impl MethodDraft {
         Ok(())
     }
 
-    /// Ends a method without a result. One without trials is removed; any other stays and can be resumed. Returns whether it
-    /// stays.
+    /// Ends a method without a result. A method without trials is removed; any other stays and can be
+    /// resumed. Returns whether it stays.
     pub fn leave(self, catalogue: &RunCatalogue) -> Result<bool, Error> {
         if self.trials > 0 {
             return Ok(true);
@@ -238,11 +238,11 @@ pub(crate) fn count_trials(directory: &Path) -> u64 {
 }
 
 fn count_lines(bytes: &[u8]) -> u64 {
-    // What stands behind the last end is no line.
+    // The part behind the last line end is not a line.
     bytes.split(|byte| *byte == b'\n').count().saturating_sub(1) as u64
 }
 
-/// The name becomes part of a path.
+/// Refuses names of files that are unsafe as a part of a path.
 fn check_file_name(name: &str) -> Result<(), Error> {
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let is_own = [JOURNAL, OWNER].contains(&name);

@@ -75,7 +75,7 @@ INSERT INTO run_shares SELECT run, node, COUNT(*), SUM(MAX(bytes, 4096)), 0
     // Segments of earlier versions have no pack, but a file of their own.
     "ALTER TABLE segments ADD COLUMN pack TEXT;
 ALTER TABLE segments ADD COLUMN position INTEGER NOT NULL DEFAULT 0;",
-    // A removal names a directory inside the store whose row is deleted and whose files may still exist.
+    // A removal is a directory inside the store whose row is deleted and whose files may still exist.
     "CREATE TABLE methods (
     id TEXT PRIMARY KEY,
     started_wall_ns INTEGER NOT NULL,

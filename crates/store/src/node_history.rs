@@ -4,8 +4,8 @@
 //! <fleet>/history/<node>.jsonl      the newest entries, one per line
 //! <fleet>/history/<node>.old.jsonl  older entries
 //! ```
-//! Invariant: a node has at most twice [`MOST_BYTES`] there, and takes no room from another node. A line that was cut short, for
-//! example on a full disk, is skipped and affects no other line.
+//! Invariant: a node has at most twice [`MOST_BYTES`] there, and takes no space from another node. A line that was cut short,
+//! for example on a full disk, is skipped and affects no other line.
 
 use crate::Error;
 use crate::segments::check_node;
@@ -16,7 +16,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-/// A file with this many bytes becomes the old one, and replaces the one before.
+/// Size at which the current file becomes the old one, in place of the one before.
 const MOST_BYTES: u64 = 128 << 10;
 
 #[derive(Clone, Debug)]

@@ -18,12 +18,12 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where the bytes of a stored segment are, below the directory of its run.
+/// Place of a stored segment's bytes, below the directory of its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentPlace {
     /// Name of the pack; `None` for a segment that an earlier version stored in a file of its own.
     pub(crate) pack: Option<String>,
-    /// Its offset in the pack.
+    /// Offset of its bytes in the pack.
     pub(crate) position: u64,
     pub(crate) length: u64,
 }
@@ -78,7 +78,7 @@ impl SegmentPlace {
         }
     }
 
-    /// Whether its file exists and is long enough.
+    /// Returns whether its file exists and is long enough.
     pub(crate) fn is_there(&self, run: &Path, id: &SegmentId) -> bool {
         let end = self.position.saturating_add(self.length);
         fs::metadata(self.file(run, id)).is_ok_and(|facts| self.pack.is_none() || facts.len() >= end)

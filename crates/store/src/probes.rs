@@ -1,5 +1,5 @@
-//! Records of probes as a Parquet table. A timestamp has two columns, its lower and upper bound, in nanoseconds of the monotonic clock unless the
-//! column's name tells otherwise. Flags are one text. The header is JSON in the file's metadata.
+//! Records of probes as a Parquet table. A timestamp has two columns, its lower and upper bound, in nanoseconds of the monotonic clock
+//! unless the column's name has another clock. Flags are one text. The header is JSON in the file's metadata.
 
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::{DepartureStage, ProbeRecord, ProbeStamp, StampClock};
@@ -11,7 +11,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 use std::sync::Arc;
 
-/// Why records cannot be encoded.
+/// A failure to encode records.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -114,7 +114,7 @@ fn text_type(name: &str) -> Result<Type, Error> {
         .build()?)
 }
 
-// In the order of `schema`.
+// Writes the columns in the order of `schema`.
 fn columns(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[ProbeRecord]) -> Result<(), Error> {
     for (_, of) in NUMBERS {
         numbers(group, rows.iter().map(of))?;

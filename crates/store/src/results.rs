@@ -1,7 +1,7 @@
-//! Stored results as they are compared with each other: figures, and what the test was.
+//! Stored results, reduced to what a comparison needs: their figures and the subject of the test.
 //!
-//! A result comes from the catalogue or from a file that a user keeps elsewhere: the `report.json` of a run, or the
-//! `result.json` of a method. Of a method, this crate knows few members of its result: `options`, `figures`, and its name and verdict.
+//! A result comes from the catalogue or from a file that a user keeps elsewhere: the `report.json` of a run, or the `result.json` of a
+//! method. This crate reads few members of a method's result: `options`, `figures`, its id, name and verdict.
 
 use crate::Error;
 use crate::catalogue::RUN;
@@ -15,22 +15,22 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// A result, as far as it is compared.
+/// The parts of a result that are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComparableResult {
-    /// Absent of a file that does not tell it.
+    /// Absent if the file has none.
     pub id: Option<String>,
     /// The user's name for it.
     pub name: String,
     /// `run`, or the name of the method.
     pub kind: String,
-    /// PASS, FAIL or INCONCLUSIVE; empty of a file that does not tell it.
+    /// PASS, FAIL or INCONCLUSIVE; empty for a file without a verdict.
     pub verdict: String,
     pub subject: TestSubject,
     pub figures: Vec<ReportFigure>,
 }
 
-/// What was tested how. Figures of different subjects cannot be compared without further ado.
+/// Subject of a test: the plan or the options. Figures of different subjects are compared only if the user insists.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TestSubject {
     /// Hash of the plan.
@@ -60,7 +60,7 @@ impl ComparableResult {
         }
     }
 
-    /// Why this result and `other` are not of the same test; `None` if they are.
+    /// Reason why this result and `other` are not of the same test; `None` if they are.
     pub fn difference_to(&self, other: &Self) -> Option<String> {
         if self.kind != other.kind {
             return Some(format!("the first is of `{}` and the second of `{}`", self.kind, other.kind));
@@ -78,10 +78,10 @@ impl ComparableResult {
 /// Version of the form of comparisons and trends. A reader refuses a higher one.
 pub const COMPARISON_VERSION: u32 = 1;
 
-/// What a comparison or a trend says of a result besides its figures.
+/// Identity of a result in a comparison or a trend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ResultLabel {
-    /// Absent of a file that does not tell it.
+    /// Absent if the file has none.
     pub id: Option<String>,
     pub name: String,
     /// `run`, or the name of the method.
@@ -96,7 +96,7 @@ pub struct ComparisonReport {
     pub schema_version: u32,
     pub before: ResultLabel,
     pub after: ResultLabel,
-    /// Why they are not of the same test; absent if they are, or if that does not matter.
+    /// Reason why they are not of the same test; absent if they are, or if the user compares them anyway.
     pub difference: Option<String>,
     #[serde(flatten)]
     pub comparison: FigureComparison,
@@ -124,7 +124,7 @@ impl ComparisonReport {
         }
     }
 
-    /// Why the verdict is not PASS, one reason for each figure.
+    /// Reasons why the verdict is not PASS, one for each figure.
     pub fn reasons(&self) -> Vec<String> {
         let judged = self.comparison.figures.iter().filter_map(ComparedFigure::reason);
         let missing =
@@ -156,13 +156,13 @@ pub struct TrendResult {
 }
 
 impl TrendReport {
-    /// Of these results, the oldest first. With limits, the newest one is judged.
+    /// Makes the trend of results, which come oldest first. With limits, the newest one is judged.
     pub fn of(name: String, results: Vec<TrendResult>, limits: &FigureLimits) -> Self {
         let figures: Vec<Vec<ReportFigure>> = results.iter().map(|result| result.figures.clone()).collect();
         let comparison = figures.split_last().filter(|_| !limits.is_empty()).map(|(newest, before)| {
             let mut compared = compare(&median_figures(before), newest, limits);
             if before.is_empty() {
-                // There is nothing that the newest one could be compared with.
+                // The newest result has no earlier one to be compared with.
                 compared.verdict = FigureVerdict::Unknown;
             }
             compared

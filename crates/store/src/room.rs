@@ -1,21 +1,22 @@
-//! Room for a report, set aside before the run begins, so that a capture that fills the disk cannot take it.
+//! Disk space for a report, reserved before the run begins, so that a capture that fills the disk cannot take it.
 
 use crate::Error;
 use crate::spool::is_full;
 use packetrig_sys::disk;
 use std::path::{Path, PathBuf};
 
-/// Least room of a report. The smallest one needs far less, but caveats and reasons cannot be predicted from the plan.
+/// Least space for a report. The smallest one needs far less, but caveats and reasons cannot
+/// be predicted from the plan.
 const FLOOR: u64 = 4 << 20;
-/// Room for a row of the catalogue: pages of its tables and of its write-ahead log.
+/// Space for a row of the catalogue: pages of its tables and of its write-ahead log.
 const ROW: u64 = 256 << 10;
 /// Bytes for the row of a stream, a port or a node, in all files together.
 const PER_ROW: u64 = 6 << 10;
 /// Bytes for one second of one of them, in all files together, without the name.
 const PER_SECOND: u64 = 320;
-/// For a run without an end, room for this many seconds is set aside.
+/// Seconds of a run without an end for which space is reserved.
 const ENDLESS: u64 = 600;
-/// Most room that is set aside. A larger report depends on what is free when it is written.
+/// Most space that is reserved. A larger report depends on the free space when it is written.
 const CEILING: u64 = 64 << 20;
 
 /// The parts of a plan that determine the size of its report.
@@ -26,7 +27,7 @@ pub struct ReportSize {
     pub ports: u64,
     /// The longest name of a stream or port.
     pub name_bytes: u64,
-    /// How long the run sends and waits; `None` without an end.
+    /// Time for which the run sends and waits; `None` without an end.
     pub seconds: Option<u64>,
 }
 
@@ -44,7 +45,7 @@ impl ReportSize {
     }
 }
 
-/// Files that only take room, and are removed on drop.
+/// Placeholder files that reserve disk space, and are removed on drop.
 #[derive(Debug, Default)]
 pub(crate) struct ReportRoom {
     files: Option<PathBuf>,
@@ -52,7 +53,7 @@ pub(crate) struct ReportRoom {
 }
 
 impl ReportRoom {
-    /// Sets room aside in `directory`. Replaces what an earlier process has left there.
+    /// Reserves space in `directory`. Replaces the placeholders that an earlier process has left there.
     pub(crate) fn set_aside(directory: &Path, size: ReportSize) -> Result<Self, Error> {
         let mut room = Self::default();
         room.files = Some(make(directory, "files", size.bytes())?);
@@ -61,12 +62,12 @@ impl ReportRoom {
         Ok(room)
     }
 
-    /// Frees the room for the files.
+    /// Frees the space for the files.
     pub(crate) fn release_files(&mut self) {
         release(&mut self.files);
     }
 
-    /// Frees the room for the row, which may have moved to `directory` meanwhile.
+    /// Frees the space for the row. Its placeholder may have moved to `directory` since.
     pub(crate) fn release_row(&mut self, directory: &Path) {
         // The file moves along when the run's directory is renamed.
         if let Some(name) = self.row.as_ref().and_then(|row| row.file_name()) {
@@ -100,7 +101,7 @@ fn make(directory: &Path, what: &str, bytes: u64) -> Result<PathBuf, Error> {
 
 fn release(path: &mut Option<PathBuf>) {
     if let Some(path) = path.take() {
-        // Fails only if it is gone already, and so takes no room.
+        // Fails only if it is removed already, and so takes no space.
         drop(std::fs::remove_file(path));
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const SEGMENTS: &str = "segments";
 /// Directory of segments of unknown runs.
 pub(crate) const STRAY: &str = "stray";
 
-/// How a segment came to be stored.
+/// Result of storing a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
     New,
@@ -53,11 +53,11 @@ impl RunCatalogue {
         batch.store().remove(0)
     }
 
-    /// Where segments of a run belong if the caller has no draft of it.
+    /// Directory for segments of a run if the caller has no draft of it.
     pub(crate) fn late_directory(&self, run: &RunId) -> Result<PathBuf, Error> {
         let under_way = self.unfinished_directory(run)?;
         let listed = self.directory(run);
-        // A run under way, one that has its report already, or an unknown one.
+        // In this order: a run under way, a run that has its report already, an unknown one.
         Ok(match under_way {
             Some(partial) if partial.exists() => partial,
             _ if listed.exists() => listed,

@@ -3,7 +3,8 @@
 //! ```text
 //! <place>/set-aside/<node>/<sha256>.seg
 //! ```
-//! Invariant: at most [`FILES`] files with [`BYTES`] bytes together are kept per node. The caller counts and drops what is beyond.
+//! Invariant: at most [`FILES`] files with [`BYTES`] bytes together are kept per node. The caller
+//! counts and drops further segments.
 
 use crate::catalogue::RunCatalogue;
 use crate::segments::check_node;
@@ -20,14 +21,14 @@ const FILES: usize = 64;
 const BYTES: u64 = 4 << 20;
 
 impl RunCatalogue {
-    /// Keeps a segment that cannot be read, if its node has room for more. Returns whether it is kept.
+    /// Keeps a segment that cannot be read, unless its node has reached its limit. Returns whether it is kept.
     pub fn set_aside(&self, id: &SegmentId, bytes: &[u8]) -> Result<bool, Error> {
         if check_node(&id.node).is_err() {
             return Ok(false);
         }
         let directory = self.place().join("set-aside").join(&id.node.0);
         disk::make_below(self.place(), &directory).map_err(Error::file("create", &directory))?;
-        // Named by content: a node that repeats the same bad segment for ever takes no more room.
+        // Named by content, so a node that keeps repeating the same bad segment takes no more space.
         let name = format!("{}.seg", hex(&Sha256::digest(bytes).into()));
         let kept = kept(&directory).map_err(Error::file("read", &directory))?;
         let is_known = directory.join(&name).exists();

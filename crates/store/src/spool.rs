@@ -5,9 +5,9 @@
 //! controller has stored. The files are the only state: after a crash or a power cut, opening the directory finds every segment
 //! whose number was returned.
 //!
-//! It sends nothing and knows no fabric. The free space of the disk is an argument.
+//! It sends nothing and does not use the fabric. The free space of the disk is an argument.
 //!
-//! Invariants: a segment exists whole or not at all; numbers begin at 0 and have no gaps; a number means the same bytes for ever; a
+//! Invariants: a segment exists whole or not at all; numbers begin at 0 and have no gaps; the bytes of a number never change; a
 //! journal always ends, if necessary as cut short.
 
 mod allowance;
@@ -42,7 +42,7 @@ const REMEMBERED: usize = 256;
 /// When the spool is nearly full, one interval in this many is stored.
 const COARSE: u64 = 10;
 
-/// How large a spool may get.
+/// Limits on the size of a spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpoolLimits {
     /// Bytes of all segments. Captures may use half of it, intervals three quarters, one in ten intervals up to seven eighths,
@@ -52,7 +52,7 @@ pub struct SpoolLimits {
     pub keep_free: u64,
 }
 
-/// What was recovered when the spool was opened.
+/// Result of the recovery when the spool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredParts {
     /// Segments that wait for the controller.
@@ -68,7 +68,7 @@ pub struct RecoveredParts {
 pub struct PendingSegment {
     pub key: SegmentKey,
     pub kind: SegmentKind,
-    /// Its size on the disk.
+    /// Size of the segment on the disk.
     pub bytes: u64,
 }
 
@@ -137,19 +137,19 @@ impl ResultSpool {
         recovered.cut_short = open.len() as u64;
         for SegmentKey { run, attempt, .. } in open {
             let reason = "the agent ended before the run did".to_owned();
-            // On a full disk the End stays pending, and is written when something was released.
+            // On a full disk the End stays pending, and is written once segments were released.
             state.end(&run, attempt, true, Some(reason)).map(drop).or_else(Error::if_not_full)?;
         }
         recovered.waiting = state.parts.values().map(|part| part.kept.len() as u64).sum();
         Ok(Self { state: Arc::new(Mutex::new(state)), recovered })
     }
 
-    /// Counts how much of the captures of runs leaves the node, with `per_run` bytes allowed for each. A spool has one such count.
+    /// Opens the count of captured bytes that leave the node, with `per_run` bytes allowed for each run. A spool has one such count.
     pub fn capture_allowance(&self, per_run: u64) -> Result<CaptureAllowance, Error> {
         CaptureAllowance::open(&self.state().directory, per_run)
     }
 
-    /// What was recovered when it was opened.
+    /// Result of the recovery when it was opened.
     pub const fn recovered(&self) -> RecoveredParts {
         self.recovered
     }
@@ -161,7 +161,7 @@ impl ResultSpool {
             return Err(Error::BadId(run.0.clone()));
         }
         let mut state = self.state();
-        // Before the run begins: afterwards other programs may fill the disk.
+        // Reserved before the run begins: afterwards other programs may fill the disk.
         state.reserve.hold()?;
         let part = SpoolPart::create(&state.directory, run.clone(), attempt)?;
         state.parts.insert((run.clone(), attempt), part);
@@ -202,7 +202,7 @@ impl ResultSpool {
         part.ended.then_some(part.next)
     }
 
-    /// Whether the run and attempt has its End, so that nothing follows.
+    /// Returns whether the run and attempt has its End, so that nothing follows.
     pub fn is_finished(&self, run: &RunId, attempt: u32) -> bool {
         self.finished(run, attempt).is_some()
     }
@@ -232,15 +232,15 @@ impl SpoolState {
         self.parts.values().map(SpoolPart::used).sum()
     }
 
-    /// Whether there is room for `bytes` of a kind.
+    /// Admits `bytes` of a kind, or counts and refuses them.
     fn admit(&mut self, run: &RunId, attempt: u32, kind: SegmentKind, bytes: usize) -> Result<(), Error> {
         let used = self.used();
         let most = self.limits.bytes;
-        // What the segments take at most, with their headers and names.
+        // Upper bound of the segments' size, with their headers and names.
         let pieces = bytes.div_ceil(PAYLOAD_ROOM).max(1);
         let wanted = bytes.saturating_add(pieces.saturating_mul(HEADER + NAME_ROOM)) as u64;
         let after = used.saturating_add(wanted);
-        // The less a segment matters, the earlier it is refused: so counters and results always find room.
+        // The less a segment matters, the earlier it is refused: so results find space when intervals and captures no longer do.
         let fits = match kind {
             SegmentKind::Capture => after <= most / 2 && !self.is_disk_short(wanted),
             SegmentKind::Interval => {
@@ -264,12 +264,12 @@ impl SpoolState {
         Err(Error::Refused { kind, used, most })
     }
 
-    /// Whether `wanted` bytes would leave less on the disk than the limits require. If the disk does not tell, they fit.
+    /// Returns whether `wanted` bytes would leave less on the disk than the limits require. If the free space is unknown, they fit.
     fn is_disk_short(&self, wanted: u64) -> bool {
         (self.free)(&self.directory).is_some_and(|free| free < self.limits.keep_free.saturating_add(wanted))
     }
 
-    /// Reports a full disk as a full spool, whatever the spool's limit.
+    /// Reports a full disk as a full spool, even below the spool's limit.
     fn as_full<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
             Err(error) if error.is_full_disk() => Err(Error::DiskFull(self.directory.clone())),
@@ -277,7 +277,7 @@ impl SpoolState {
         }
     }
 
-    /// Writes a result or an End. On a full disk it gets the room that was set aside.
+    /// Writes a result or an End. On a full disk it gets the reserved space.
     fn write_last<T>(
         &mut self,
         run: &RunId,
@@ -309,7 +309,7 @@ impl SpoolState {
             .filter_map(|part| Some((part.key(0), part.pending_end.take()?)))
             .collect();
         for (SegmentKey { run, attempt, .. }, PendingEnd { cut_short, reason }) in pending {
-            // What still does not fit is pending again.
+            // An End that still does not fit is pending again.
             self.end(&run, attempt, cut_short, reason).map(drop).or_else(Error::if_not_full)?;
         }
         Ok(())

@@ -1,9 +1,10 @@
-//! Whose fault a failure is: the one answer behind the exit code of a command and what a node reports to its controller.
+//! Classes of failures by the party at fault. A command's exit code and a node's report to its controller
+//! both follow from the class.
 
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Whose fault a failure is.
+/// The party at fault for a failure.
 ///
 /// Every error type of the program has a method `blame` that names one of these for each variant, without a default: a
 /// new variant does not compile until somebody has decided. The exit code follows from it (`docs/book/exit-codes.md`), and
@@ -27,12 +28,12 @@ pub enum Blame {
     Unconfirmed,
     /// Another node or program: silent, late, or contradicting itself.
     Peer,
-    /// packetrig itself.
+    /// A defect of packetrig.
     Bug,
 }
 
 impl Blame {
-    /// Of a failed system call on a file, socket or process.
+    /// Classifies a failed system call on a file, socket or process.
     pub fn of_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::Rights,
@@ -41,7 +42,7 @@ impl Blame {
         }
     }
 
-    /// Of a file or directory that the user named: a name that does not exist is the user's error.
+    /// Classifies a failure on a file or directory that the user named: a name that does not exist is the user's error.
     pub fn of_named_file(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound

@@ -1,7 +1,7 @@
 //! Conversions to a smaller unsigned integer that clamp: a value that does not fit becomes the largest one.
 //!
-//! For unsigned values only. Where a value always fits, a conversion that cannot fail is better; where one that does not
-//! fit is a fault, an error.
+//! For unsigned values only. If a value always fits, use a conversion that cannot fail; if a value that does not fit is
+//! a fault, return an error.
 
 pub fn clamp_to_u16(value: impl TryInto<u16>) -> u16 {
     value.try_into().unwrap_or(u16::MAX)

@@ -1,8 +1,8 @@
-//! Quantities as types: a size is not a rate, a duration is not an instant, and none of them is a bare number.
+//! Quantities as types: a size is not a rate, a duration is not a point in time, and none of them is a bare number.
 //!
-//! This crate holds the units that every crate uses: [`Nanos`] and [`MonoTime`] for time, [`FrameSize`] for
-//! lengths on the wire, [`BitRate`] and [`FrameRate`] for load, [`Ratio`] for loss, [`Network`] for addresses, [`text`] for lines of others. It parses and prints them
-//! ("10Gbit/s", "64B", "1.5ms"). It reads no clock and knows no packet.
+//! This crate holds the units that every crate uses: [`Nanos`] and [`MonoTime`] for time, [`FrameSize`] for lengths on the wire,
+//! [`BitRate`] and [`FrameRate`] for load, [`Ratio`] for loss, [`Network`] for addresses, [`text`] for texts from other machines. It parses
+//! and prints them ("10Gbit/s", "64B", "1.5ms"). It reads no clock and handles no packets.
 //!
 //! Invariant: counts and rates are integers or exact fractions. A float appears only when a value is printed.
 #![forbid(unsafe_code)]

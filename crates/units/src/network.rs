@@ -1,4 +1,4 @@
-//! Which addresses are meant by a prefix.
+//! Networks: the addresses that share a prefix.
 //!
 //! An IPv4 address in the form of IPv6 (`::ffff:192.0.2.7`) reaches the same host as `192.0.2.7`. So it is in the same networks, and a network
 //! that is written in that form is one of IPv4.
@@ -26,7 +26,7 @@ impl Network {
         self.bits
     }
 
-    /// Whether an address is in it.
+    /// Returns whether an address is in the network.
     pub fn contains(self, ip: IpAddr) -> bool {
         let ends = self.ends();
         let ip = ip.to_canonical();

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is not a quantity.
+/// A text that is not a quantity of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a {kind}; write it like {example}")]
 pub struct Error {
     pub text: String,
-    /// What it should have been.
+    /// The expected kind: `rate`, `time` and so on.
     pub kind: &'static str,
     /// Examples of the right form.
     pub example: &'static str,
@@ -52,8 +52,8 @@ impl Decimal {
     /// The value times `factor`, if that is a whole number that fits.
     fn times(self, factor: u64) -> Option<u64> {
         let scaled = u128::from(self.digits) * u128::from(factor);
-        // In whole numbers: 0.1 Gbit/s must be exactly 100 000 000 bit/s. What is not whole in the smallest unit is
-        // refused rather than rounded.
+        // Integers only: 0.1 Gbit/s must be exactly 100 000 000 bit/s. A value that is not whole in the smallest
+        // unit is refused rather than rounded.
         let unit = 10u128.checked_pow(self.scale)?;
         if scaled % unit == 0 { u64::try_from(scaled / unit).ok() } else { None }
     }

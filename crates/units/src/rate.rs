@@ -16,7 +16,7 @@ impl BitRate {
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
-    /// How long `bytes` take at this rate, rounded to the nearest nanosecond; zero for a rate of zero.
+    /// Time that `bytes` take at this rate, rounded to the nearest nanosecond; zero for a rate of zero.
     pub fn time_for(self, bytes: u64) -> Nanos {
         if self.0 == 0 {
             return Nanos::ZERO;
@@ -87,7 +87,7 @@ impl FrameRate {
         Self::reduced(u128::from(bits.bits_per_second()) * u128::from(count), u128::from(bytes) * 8)
     }
 
-    /// As [`Self::from_bits`], for a share of a link.
+    /// The rate that fills a share of a link with frames; like [`Self::from_bits`].
     pub fn from_share(link: BitRate, share: Share, l1_bytes: u64, count: u64) -> Option<Self> {
         let bits = u128::from(link.bits_per_second()) * u128::from(share.billionths());
         let frames = bits.checked_mul(u128::from(count))?;
@@ -122,7 +122,7 @@ impl FrameRate {
         Nanos::new(clamp_to_u64(ns))
     }
 
-    /// How many frames are due within `length`: those with `due(n) < length`.
+    /// Number of frames that are due within `length`: those with `due(n) < length`.
     pub fn frames_within(self, length: Nanos) -> u64 {
         let unit = u128::from(self.seconds) * 1_000_000_000;
         let scaled = u128::from(length.as_u64()) * u128::from(self.frames);

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ratio {
     pub part: u64,
-    /// What it is a part of.
+    /// The count that `part` is taken from.
     pub whole: u64,
 }
 

@@ -1,12 +1,12 @@
-//! Text that comes from elsewhere, as one line that a terminal, a log and a table can show.
+//! Turns text from other machines into one line that is safe in a terminal, a log and a table.
 //!
-//! Invariant: what [`one_line`] gives has no character that a terminal obeys, that ends a line, or that readers do not see.
+//! Invariant: the result of [`one_line`] has no character that a terminal obeys, that ends a line, or that readers do not see.
 
 use serde::de::{Deserializer, Error, Visitor};
 use std::fmt;
 
-/// The text without line ends, tabs and other characters that have no picture, which are written as escapes; cut to `most` characters,
-/// the last of which is then `…`.
+/// The text with line ends, tabs and other invisible characters written as escapes. A longer text is cut to `most` characters, with `…`
+/// as the last one.
 pub fn one_line(text: &str, most: usize) -> String {
     let mut line = String::new();
     let mut length = 0;
@@ -27,7 +27,7 @@ fn cut(line: &str, most: usize) -> String {
     line.chars().take(most.saturating_sub(1)).chain((most > 0).then_some('…')).collect()
 }
 
-/// Whether the character has a picture of its own. The Unicode category decides, as the standard library knows it: not controls, formats
+/// Returns whether the character is visible. The standard library's table of Unicode categories decides. Invisible are controls, formats
 /// (which turn the direction of text or tag it unseen), line and paragraph separators, spaces of unusual width, private use, unassigned.
 /// Marks that belong to the letter before them are text.
 pub fn is_pictured(c: char) -> bool {
@@ -42,7 +42,7 @@ pub fn is_pictured(c: char) -> bool {
     text.escape_debug().nth(1) != Some('\\')
 }
 
-/// Reads a text as one line, for fields of what others say.
+/// Reads a text as one line, for fields that other machines fill in.
 pub fn deserialize_line<'de, const MOST: usize, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     from.deserialize_str(LineVisitor::<MOST>)
 }

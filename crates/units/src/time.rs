@@ -1,4 +1,5 @@
-//! Durations and instants. Instants belong to one node's `CLOCK_MONOTONIC`; other clocks are converted at the edge.
+//! Durations and points in time. Times belong to one node's `CLOCK_MONOTONIC`; other clocks
+//! are converted at the edge.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,7 +13,7 @@ pub struct Nanos(u64);
 impl Nanos {
     /// No time at all.
     pub const ZERO: Self = Self(0);
-    /// The longest length that can be said, about 584 years.
+    /// The longest length that can be represented, about 584 years.
     pub const MAX: Self = Self(u64::MAX);
 
     /// `ns` nanoseconds.
@@ -80,13 +81,13 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// An instant of this node's `CLOCK_MONOTONIC`, in nanoseconds since its (arbitrary) origin.
+/// A time of this node's `CLOCK_MONOTONIC`, in nanoseconds since its (arbitrary) origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MonoTime(u64);
 
 impl MonoTime {
-    /// The instant `ns` nanoseconds after the clock's origin.
+    /// The time `ns` nanoseconds after the clock's origin.
     pub const fn from_nanos(ns: u64) -> Self {
         Self(ns)
     }
@@ -94,11 +95,11 @@ impl MonoTime {
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
-    /// Time from `earlier` to here, or zero if `earlier` is later.
+    /// Time from `earlier` to this one, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
-    /// Signed nanoseconds from `other` to here, saturating.
+    /// Signed nanoseconds from `other` to this time, saturating.
     pub fn signed_since(self, other: Self) -> i64 {
         let distance = self.0.abs_diff(other.0).min(i64::MAX.cast_unsigned()).cast_signed();
         if self.0 >= other.0 { distance } else { -distance }

@@ -26,7 +26,7 @@ fn begin(catalogue: &RunCatalogue) -> RunDraft {
     catalogue.begin_unfinished(&begun, ReportSize::default()).unwrap()
 }
 
-/// What so many nodes send of a run: two segments each.
+/// The segments that this many nodes send of a run: two each.
 fn sent(nodes: usize) -> Sent {
     let place = tempfile::tempdir().unwrap();
     let limits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };

@@ -1,7 +1,7 @@
-//! Results that arrive when no run waits for them, and how much of them is kept.
+//! Results that arrive when no run waits for them, and the limits on their size.
 //!
-//! Any node of the fleet may send them, for a run that ended without it or for one that is unknown here. They are counted by node
-//! when they are stored, so that no node takes the disk or the share of another.
+//! Any node of the fleet may send them, for a run that ended without it or for a run that is unknown here. They are counted by
+//! node when they are stored, so that no node uses up the disk or the share of another.
 
 use super::{RunCatalogue, read_count};
 use crate::segments::STRAY;
@@ -21,9 +21,9 @@ pub struct LateResults {
     pub node: NodeName,
     /// Segments that are stored.
     pub segments: u64,
-    /// Room they take on the disk.
+    /// Bytes that they take on the disk.
     pub bytes: u64,
-    /// How often a segment was refused because too much was stored. The node still has it and sends it again.
+    /// Number of refusals because too much was stored. The node still has the segment and sends it again.
     pub refused: u64,
 }
 
@@ -44,7 +44,7 @@ impl RunCatalogue {
         })
     }
 
-    /// Removes late results of unknown runs, and forgets how much is stored of known ones.
+    /// Removes late results of unknown runs, and resets the count of known ones.
     pub fn discard_late(&self) -> Result<(), Error> {
         let stray = self.place().join(STRAY);
         match fs::remove_dir_all(&stray) {

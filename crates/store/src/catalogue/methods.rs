@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 
 const COLUMNS: &str = "id, started_wall_ns, name, method, verdict, state, trials, directory";
 
-/// How far a method has come.
+/// Progress of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum MethodState {
-    /// It has begun and not ended: its process is at work, or was killed.
+    /// It has begun and not ended: its process is running, or was killed.
     #[serde(rename = "under way")]
     UnderWay,
     /// It has ended by itself, and its result is final.
     #[serde(rename = "complete")]
     Complete,
-    /// The user stopped it. Its result holds what was known by then, and it can be resumed.
+    /// The user stopped it. Its result covers the trials until then, and it can be resumed.
     #[serde(rename = "stopped")]
     Stopped,
 }
@@ -30,7 +30,7 @@ pub enum MethodState {
 impl MethodState {
     const ALL: [Self; 3] = [Self::UnderWay, Self::Complete, Self::Stopped];
 
-    /// As the catalogue and tables show it.
+    /// The name of the state in the catalogue and in tables.
     pub const fn word(self) -> &'static str {
         match self {
             Self::UnderWay => "under way",
@@ -68,7 +68,7 @@ pub struct MethodSummary {
     pub state: MethodState,
     /// Trials in its journal.
     pub trials: u64,
-    /// Where its files are.
+    /// Directory of its files.
     pub directory: PathBuf,
 }
 
@@ -82,7 +82,7 @@ pub struct UnfinishedMethod {
 }
 
 impl RunCatalogue {
-    /// Begins a method: creates its directory and journal, sets room aside for its result, and writes its row.
+    /// Begins a method: creates its directory and journal, reserves disk space for its result, and writes its row.
     pub fn begin_method(&self, new: &NewMethod<'_>) -> Result<MethodDraft, Error> {
         MethodDraft::begin(self, new)
     }
@@ -97,7 +97,7 @@ impl RunCatalogue {
             self.find_method(prefix)?
         };
         let draft = MethodDraft::reopen(self, &found.id)?;
-        // Only now: until this process had the lock, another one could complete the method.
+        // Read again under the lock: until this process had it, another one could complete the method.
         let found = self.find_method(&found.id)?;
         if found.state == MethodState::Complete {
             return Err(Error::MethodComplete(found.id));
@@ -152,7 +152,7 @@ impl RunCatalogue {
             return Ok(Vec::new());
         }
         let mut found = self.rows(sql, parameters, summary)?;
-        // The row of one that is not complete is as old as its last state: its journal knows more.
+        // The row of an unfinished method is as old as its last change of state. Its journal is newer.
         for method in found.iter_mut().filter(|method| method.state != MethodState::Complete) {
             method.trials = methods::count_trials(&method.directory);
         }

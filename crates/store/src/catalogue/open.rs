@@ -20,7 +20,8 @@ use std::io;
 pub(crate) const OPEN: &str = "open.bin";
 
 impl RunCatalogue {
-    /// What [`RunDraft::keep_open`](crate::RunDraft::keep_open) stored; `None` for a run whose report is complete, or that has none.
+    /// The bytes that [`RunDraft::keep_open`](crate::RunDraft::keep_open) stored; `None` for a run whose report is
+    /// complete, or that has none.
     pub fn open_run(&self, run: &RunId) -> Result<Option<Vec<u8>>, Error> {
         let path = self.directory(run).join(OPEN);
         match fs::read(&path) {
@@ -36,7 +37,7 @@ impl RunCatalogue {
         Ok(runs.filter(|run| self.directory(run).join(OPEN).exists()).collect())
     }
 
-    /// A node's part in such a run, once all of it is stored.
+    /// A node's part in a run whose report lacks results, once all of it is stored.
     pub fn gather_late(
         &self,
         run: &RunId,
@@ -70,7 +71,7 @@ impl RunCatalogue {
             return disk::write_whole(&directory, OPEN, open)
                 .map_err(Error::file("write", directory.join(OPEN)));
         }
-        // Everything is in the report now. What cannot be removed only takes room: the report stays right.
+        // Everything is in the report now. A file that cannot be removed only takes space: the report stays right.
         drop(fs::remove_dir_all(directory.join(SEGMENTS)));
         drop(fs::remove_file(directory.join(OPEN)));
         Ok(())

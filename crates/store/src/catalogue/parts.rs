@@ -1,4 +1,4 @@
-//! How much of each node's part of a run is stored, and how much of the disk it takes.
+//! Progress of each node's part of a run: its stored segments, and the disk space that they take.
 //!
 //! Both have rows of their own, so that the cost of one more segment does not grow with those that are stored.
 //!
@@ -15,10 +15,10 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 const LEAST: u64 = 4096;
 /// Bytes that a run under way leaves free on the disk, for its report and for other runs.
 const KEEP_FREE: u64 = 128 << 20;
-/// A node may always store this many bytes of a run, however little is left for the others.
+/// A node may always store this many bytes of a run, even if little is left for the others.
 const ALWAYS: u64 = 64 << 20;
 
-/// How much one node may store of a run under way.
+/// Limits on the data that one node may store of a run under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunQuota {
     /// Bytes on the disk, of all attempts.
@@ -33,18 +33,18 @@ impl Default for RunQuota {
     }
 }
 
-/// What is stored of a node's part in a run.
+/// Stored data of a node's part in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunShare {
     /// Segments that are stored.
     pub segments: u64,
-    /// Room they take on the disk.
+    /// Bytes that they take on the disk.
     pub bytes: u64,
-    /// How often a segment was refused. The node still has it and sends it again.
+    /// Number of refusals. The node still has the segment and sends it again.
     pub refused: u64,
 }
 
-/// What becomes of one more segment of the run under way.
+/// Decision about one more segment of a run under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentAdmission {
     Admitted,
@@ -55,8 +55,8 @@ pub(super) enum SegmentAdmission {
 }
 
 impl RunQuota {
-    /// Whether a node that has stored `share` may store `bytes` more, with `free` bytes left on the disk. It leaves a quarter
-    /// of what it has and what is free together to the other nodes.
+    /// Decides whether a node that has stored `share` may store `bytes` more, with `free` bytes left on the disk. A node may
+    /// have three quarters of the sum of its own bytes and the free ones; the rest is for the other nodes.
     pub(super) fn admit(self, share: RunShare, bytes: usize, free: u64) -> SegmentAdmission {
         let after = share.bytes.saturating_add(on_disk(bytes));
         if share.segments >= self.segments || after > self.bytes {
@@ -80,7 +80,7 @@ pub(super) fn on_disk(bytes: usize) -> u64 {
     (bytes as u64).max(LEAST)
 }
 
-/// How much of a node's part of a run and attempt is stored.
+/// Progress of a node's part of a run and attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PartRow {
     /// The first number that is not stored.
@@ -99,14 +99,14 @@ impl RunCatalogue {
         Ok(part.below)
     }
 
-    /// Whether all segments of a node's part up to its End are stored, and none beyond.
+    /// Returns whether all segments of a node's part up to its End are stored, and none beyond.
     pub fn is_part_whole(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<bool, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
         let part = self.part(&id).map_err(|source| self.error(source))?;
         Ok(part.end == Some(part.highest) && part.below == part.highest.saturating_add(1))
     }
 
-    /// Whether another node with segments in this run and attempt has a name that extends this one by `-` and more, or
+    /// Returns whether another node with segments in this run and attempt has a name that extends this one by `-` and more, or
     /// is extended by it.
     pub(crate) fn has_similar_sender(
         &self,
@@ -123,7 +123,7 @@ impl RunCatalogue {
         self.rows(sql, params![run.0], |row| Ok((row.get(0)?, NodeName(row.get(1)?))))
     }
 
-    /// What is stored of a node's part in a run, in all attempts.
+    /// Stored data of a node's part in a run, in all attempts.
     pub fn run_share(&self, run: &RunId, node: &NodeName) -> Result<RunShare, Error> {
         let sql = "SELECT segments, bytes, refused FROM run_shares WHERE run = ?1 AND node = ?2";
         // Both columns are the key, so there is at most one row.

@@ -1,7 +1,8 @@
 //! Removes runs and methods that the user no longer wants, and keeps those with a pin.
 //!
-//! The row goes first, together with a note of its directory; then the files; then the note. After a crash in between, the
-//! result is not listed any more, and the next prune finds the note and removes the rest. A listed result always has its files.
+//! The row is removed first, and a note of its directory is written in the same transaction; then the files are removed; then the
+//! note. After a crash in between, the result is not listed any more, and the next prune finds the note and removes the rest. A
+//! listed result always has its files.
 //!
 //! Invariant: only [`RunCatalogue::prune`] and the `discard` functions remove a result, and only the user asks for them.
 
@@ -19,10 +20,10 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// Which results are removed: those that every criterion given matches.
+/// Selects the results to remove: those that match every given criterion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PruneCriteria {
-    /// Of each name, the newest of each kind stay: this many.
+    /// Number of newest results of each name and kind that stay.
     pub keep: Option<usize>,
     /// Only those that were started before this time, nanoseconds since 1970 (UTC).
     pub before_wall_ns: Option<u64>,
@@ -43,21 +44,21 @@ pub struct PrunedResult {
     pub bytes: u64,
 }
 
-/// What prune did, or would do.
+/// Outcome of a prune, or of a planned one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PruneOutcome {
-    /// The oldest first.
+    /// Removed results, the oldest first.
     pub removed: Vec<PrunedResult>,
     /// Results that match and stay because they have a pin.
     pub pinned: Vec<String>,
     /// Results that match and stay because they are not complete: nodes have not delivered everything.
     pub incomplete: Vec<String>,
-    /// Directories that an interrupted prune had left.
+    /// Number of directories that an interrupted prune had left.
     pub finished: u64,
 }
 
 impl RunCatalogue {
-    /// What [`prune`](Self::prune) would remove now.
+    /// Lists the results that [`prune`](Self::prune) would remove now.
     pub fn plan_prune(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
         let pins = self.pins()?;
         let mut outcome = PruneOutcome::default();
@@ -77,8 +78,8 @@ impl RunCatalogue {
         Ok(outcome)
     }
 
-    /// Removes results with all their files, captures too. Never one with a pin, one that is not complete, or late results.
-    /// Finishes what an interrupted prune has left.
+    /// Removes results with all their files, captures too. It never removes a result with a pin, an incomplete one, or late
+    /// results. It also finishes an interrupted prune.
     pub fn prune(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
         self.finish_removals()?;
         let mut outcome = self.plan_prune(criteria)?;
@@ -107,7 +108,7 @@ impl RunCatalogue {
         Ok(found)
     }
 
-    /// Results of nodes may still come, or a process is at work in the directory.
+    /// Returns whether results of nodes may still come, or a process is working in the directory.
     fn is_incomplete(&self, stored: &StoredSummary) -> bool {
         let directory = self.directory_of(stored);
         directory.join(OPEN).exists() || living_owner(&directory.join(OWNER)).is_some()
@@ -125,7 +126,7 @@ impl RunCatalogue {
         })
     }
 
-    /// By the id, not by the row: a damaged row must not lead out of the store.
+    /// Directory of a result, from its id and not from its row: a damaged row must not lead out of the store.
     fn directory_of(&self, stored: &StoredSummary) -> PathBuf {
         match stored {
             StoredSummary::Run(run) => self.directory(&run.run),
@@ -156,7 +157,7 @@ impl RunCatalogue {
         Ok(true)
     }
 
-    /// Directories whose row is gone and whose files may be there.
+    /// Directories whose row is removed and whose files may still exist.
     fn removals(&self) -> Result<Vec<String>, Error> {
         if self.is_older_than(migrations::METHODS) {
             return Ok(Vec::new());
@@ -164,7 +165,7 @@ impl RunCatalogue {
         self.rows("SELECT directory FROM removals ORDER BY directory", [], |row| row.get(0))
     }
 
-    /// Whether prune has begun to remove the run.
+    /// Returns whether a prune has begun to remove the run.
     pub(crate) fn is_being_removed(&self, id: &str) -> Result<bool, Error> {
         Ok(self.removals()?.contains(&format!("{RUNS}/{id}")))
     }

@@ -1,4 +1,4 @@
-//! How much nodes may still store, while a batch of segments is assembled.
+//! Remaining quotas of the nodes, while a batch of segments is assembled.
 //!
 //! The catalogue is read once for each node of a batch, and the changes are written in the same transaction as the segments.
 
@@ -12,20 +12,20 @@ use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
-/// Bytes that late results leave free on the disk, for runs that are waited for.
+/// Bytes that late results leave free on the disk, for runs under way.
 const KEEP_FREE: u64 = 128 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct BatchQuotas {
-    /// Free bytes of the disk, less what the batch adds.
+    /// Free bytes of the disk, less the bytes of the batch.
     free: Option<u64>,
-    /// What each node has stored of its run under way, including what the batch adds.
+    /// Stored data of each node in its run under way, including the batch.
     shares: BTreeMap<(RunId, NodeName), RunShare>,
-    /// How many segments of the run under way were refused.
+    /// Number of refused segments of the run under way.
     refused: BTreeMap<(RunId, NodeName), i64>,
-    /// Bytes of late results of each node, including what the batch adds.
+    /// Bytes of late results of each node, including the batch.
     late_bytes: Option<BTreeMap<NodeName, u64>>,
-    /// What the batch adds to late results of each node.
+    /// Late results that the batch adds, by node.
     late: BTreeMap<NodeName, LateAddition>,
 }
 
@@ -45,7 +45,7 @@ impl BatchQuotas {
 
     fn free(&mut self, catalogue: &RunCatalogue) -> u64 {
         let place = catalogue.place();
-        // A disk that does not tell counts as empty: then the write itself fails if there is no room.
+        // A disk whose free space cannot be read counts as empty: then the write itself fails if there is no space.
         *self.free.get_or_insert_with(|| packetrig_sys::disk::free(place).unwrap_or(u64::MAX))
     }
 
@@ -67,7 +67,7 @@ impl BatchQuotas {
             Some(share) => *share,
             None => catalogue.run_share(&id.run, &id.node)?,
         };
-        // Both outcomes are remembered for the next segment of the batch, which the catalogue does not know yet.
+        // Both outcomes are remembered for the next segment of the batch: the catalogue does not contain this one yet.
         let admission = quota.admit(share, bytes, free);
         match admission {
             SegmentAdmission::Admitted => {
@@ -127,12 +127,12 @@ impl BatchQuotas {
         }
     }
 
-    /// Whether there is anything to write besides segments.
+    /// Returns whether anything but segments has to be written.
     pub(crate) fn is_changed(&self) -> bool {
         !self.refused.is_empty() || !self.late.is_empty()
     }
 
-    /// Writes what was counted, apart from segments, which count themselves when they are listed.
+    /// Writes the refusals and the late results. The shares of runs are counted when their segments are listed.
     pub(super) fn note(&self, change: &Connection) -> rusqlite::Result<()> {
         let sql = "INSERT INTO run_shares (run, node, segments, bytes, refused) VALUES (?1, ?2, 0, 0, ?3)
              ON CONFLICT (run, node) DO UPDATE SET refused = refused + excluded.refused";
@@ -149,8 +149,8 @@ impl BatchQuotas {
     }
 }
 
-/// The disk has too little room now. The fabric keeps the segment and brings it again: to tell the node that it is beyond its
-/// share would leave its counts out of the report although there is room a moment later.
+/// The error for a disk that has too little space now. The fabric keeps the segment and delivers it again. A refusal for the
+/// node's share would leave its counts out of the report, although there may be space a moment later.
 fn no_room(catalogue: &RunCatalogue) -> Error {
     Error::file("store a segment in", catalogue.place())(ErrorKind::StorageFull.into())
 }

@@ -16,7 +16,7 @@ const MATCHES: &str = "(?1 = '' OR instr(lower(name), lower(?1)) > 0 OR instr(lo
     AND (?4 = '' OR substr(plan_sha256, 1, length(?4)) = ?4)
     AND started_wall_ns >= ?5 AND started_wall_ns < ?6";
 
-/// What to search for. An empty text matches everything.
+/// Conditions of a search. An empty text matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CatalogueQuery {
     /// A part of the name or of the id; ASCII letters in any case.
@@ -31,23 +31,23 @@ pub struct CatalogueQuery {
     pub since_ns: Option<u64>,
     /// Started before this time, ns since 1970.
     pub before_ns: Option<u64>,
-    /// How many of the matching results are skipped.
+    /// Number of matching results to skip.
     pub from: usize,
     /// The most results to return.
     pub most: usize,
 }
 
-/// A page of what was found, the newest first.
+/// A page of results, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CataloguePage {
-    /// All that match.
+    /// Number of all matching results.
     pub matching: u64,
-    /// All that are stored.
+    /// Number of all stored results.
     pub total: u64,
     pub entries: Vec<CatalogueEntry>,
 }
 
-/// A run or a method that was found. What a run has and a method has not is absent of a method, and the other way round.
+/// A run or a method that was found. Fields that only runs have are absent for methods, and the other way round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogueEntry {
     pub id: String,
@@ -56,7 +56,7 @@ pub struct CatalogueEntry {
     pub started_wall_ns: u64,
     pub name: String,
     pub verdict: String,
-    /// How a run ended, or the state of a method.
+    /// Outcome of a run, or state of a method.
     pub outcome: String,
     pub plan_sha256: Option<String>,
     pub streams: Option<u64>,

@@ -1,4 +1,4 @@
-//! The catalogue's rows of segments: where each is stored, and the commit of a batch.
+//! The catalogue's rows of segments: the place of each, and the commit of a batch.
 
 use super::parts::count_segment;
 use super::quotas::BatchQuotas;
@@ -28,7 +28,7 @@ pub(crate) struct ListedSegment {
 }
 
 impl RunCatalogue {
-    /// How many segments of captures a run has.
+    /// Number of capture segments of a run.
     pub(crate) fn captured_segments(&self, run: &RunId) -> Result<u64, Error> {
         let sql = "SELECT COUNT(*) FROM segments WHERE run = ?1 AND kind = ?2";
         let found =
@@ -61,8 +61,8 @@ impl RunCatalogue {
         Ok(found.pop())
     }
 
-    /// Commits segments that are on the disk, and what was counted with them. Tells for each whether it was stored before; `None`
-    /// if another process has meanwhile stored it with other bytes.
+    /// Commits segments that are on the disk, together with the quotas of their batch. Returns for each whether it was stored
+    /// before; `None` if another process has stored it with other bytes since.
     pub(crate) fn list_segments(
         &self,
         segments: &[SegmentToList<'_>],
@@ -93,7 +93,7 @@ impl RunCatalogue {
         Ok(listed)
     }
 
-    /// Whether a row names this pack.
+    /// Returns whether a row names this pack.
     pub(crate) fn is_pack_listed(&self, pack: &str) -> Result<bool, Error> {
         let sql = "SELECT EXISTS (SELECT 1 FROM segments WHERE pack = ?1)";
         self.connection.query_row(sql, params![pack], |row| row.get(0)).map_err(|source| self.error(source))

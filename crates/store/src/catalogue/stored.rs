@@ -65,7 +65,7 @@ impl StoredSummary {
         }
     }
 
-    /// The file with the whole result. It is there once the run or method has ended.
+    /// The file with the whole result. It exists once the run or method has ended.
     pub fn result_file(&self) -> PathBuf {
         self.directory().join(if matches!(self, Self::Run(_)) { REPORT } else { RESULT })
     }
@@ -78,7 +78,7 @@ impl StoredSummary {
         }
     }
 
-    /// What it is compared by, from its file.
+    /// Reads the figures and the subject that it is compared by, from its file.
     pub fn comparable(&self) -> Result<ComparableResult, Error> {
         if let Self::Run(_) = self {
             let report = self.report()?;

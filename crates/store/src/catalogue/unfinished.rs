@@ -13,13 +13,13 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnfinishedRun {
     pub run: RunId,
-    /// Its current attempt.
+    /// Number of its current attempt.
     pub attempt: u32,
     pub epoch: u64,
-    /// Its record in the form of the fabric, JSON.
+    /// Its record in the fabric's form, JSON.
     pub record: String,
     pub plan: String,
-    /// Where its files are so far. May be empty when a run is begun.
+    /// Directory of its files so far. May be empty when a run is begun.
     pub directory: PathBuf,
     /// When it was begun, nanoseconds since 1970 (UTC).
     pub begun_at: u64,
@@ -64,7 +64,7 @@ impl RunCatalogue {
         self.rows(sql, [], unfinished)
     }
 
-    /// Where the files of a run without a report are.
+    /// Directory of the files of a run without a report.
     pub(crate) fn unfinished_directory(&self, run: &RunId) -> Result<Option<PathBuf>, Error> {
         let sql = "SELECT directory FROM unfinished WHERE run = ?1";
         let found = self.connection.query_row(sql, params![run.0], |row| row.get::<_, String>(0)).optional();

@@ -53,7 +53,7 @@ fn cells(figure: &ComparedFigure) -> [String; 13] {
     ]
 }
 
-/// A test suite: one test case for each figure that is judged and one for the whole comparison. What cannot be told is an
+/// A test suite: one test case for each figure that is judged and one for the whole comparison. An undecided case is an
 /// error, so that no build server takes it for a success.
 pub fn comparison_junit(report: &ComparisonReport) -> String {
     let mut cases = String::new();

@@ -26,7 +26,8 @@ pub(super) fn line(fields: impl Iterator<Item = String>) -> String {
 
 /// A field of CSV, in quotes only if it needs them.
 pub fn csv_field(text: &str) -> String {
-    // Spreadsheets take a text that begins like this for a formula and run it, and texts come from others. A number stays a number.
+    // Spreadsheets take a text that begins like this for a formula and run it, and names come from other people. A number stays a
+    // number.
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
     let field = if is_formula { format!("'{text}") } else { text.to_owned() };
     // RFC 4180, section 2: fields with commas, quotes or line breaks are quoted, and quotes in them doubled.

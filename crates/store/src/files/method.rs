@@ -23,7 +23,7 @@ fn csv_line(first: &str, cells: &[String]) -> String {
     format!("{}\n", quoted.join(","))
 }
 
-/// One test case for each criterion, and one for what is not known. `took` is the time of all trials.
+/// One test case for each criterion, and one for values that are not known. `took` is the time of all trials.
 pub fn method_junit(title: &str, judgement: &MethodJudgement, took: Nanos) -> String {
     let mut cases = String::new();
     let mut counts = JunitCounts::default();

@@ -62,7 +62,7 @@ impl ColumnCells {
     }
 }
 
-/// Why a column of a file cannot be read as this kind, if it cannot.
+/// Reason why a column of a file cannot be read as this kind; `None` if it can.
 pub(super) fn objection(column: &ColumnDescriptor, kind: ElementKind) -> Option<&'static str> {
     if column.max_rep_level() > 0 {
         return Some("is repeated");
@@ -160,7 +160,8 @@ fn values<T: DataType, V: Default>(
     if levels.is_empty() { given.collect() } else { with_nulls(given, &levels) }
 }
 
-/// The values of a column in some rows that are not null. `levels` tells for each row whether it has one, unless all have.
+/// The values of a column that are not null. `levels` has 1 for each row with a value and 0 for each null; it is empty if
+/// the column cannot be null.
 struct GivenValues<T> {
     given: Vec<T>,
     levels: Vec<i16>,
@@ -170,7 +171,7 @@ fn given<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> ParquetR
     let mut given = Vec::with_capacity(rows);
     let mut levels = Vec::new();
     let mut found = 0;
-    // One call ends at the end of a page.
+    // One call reads at most to the end of a page.
     while found < rows {
         let read = reader.read_records(rows - found, Some(&mut levels), None, &mut given)?.0;
         if read == 0 {

@@ -29,9 +29,9 @@ pub struct ClickHouseOptions {
     pub password: String,
     /// Rows of an insertion. ClickHouse is fastest with few and large insertions.
     pub batch_rows: usize,
-    /// Rows that have waited this long are inserted, however few they are.
+    /// Age at which waiting rows are inserted, even if they are few.
     pub batch_age: Nanos,
-    /// How often a batch is tried.
+    /// Number of attempts to insert a batch.
     pub attempts: u32,
     /// Wait before the second attempt; it doubles with each further one.
     pub wait: Nanos,
@@ -57,14 +57,14 @@ impl ClickHouseOptions {
     }
 }
 
-/// Whether the table has all columns.
+/// State of the table's columns, as far as this sink has seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TableState {
-    /// It has to be created or extended before the next insertion.
+    /// The table has to be created or extended before the next insertion.
     Unknown,
-    /// It has all columns, with the types of the rows.
+    /// The table has all columns, with the types of the rows.
     Whole,
-    /// The user may not change it, so it may be of an earlier version.
+    /// The user may not change the table, so it may be of an earlier version.
     Unchanged,
 }
 
@@ -171,7 +171,7 @@ impl ClickHouseSink {
         let add = rows::add_columns(database, table);
         match http::post(&self.options, &[("wait_end_of_query", "1")], add.as_bytes()) {
             Ok(()) => Ok(TableState::Whole),
-            // The user may not change tables. The table may have all columns nevertheless: the insertion will tell.
+            // The user may not change tables. The table may have all columns nevertheless: the insertion fails if it has not.
             Err(Error::Refused { .. }) => Ok(TableState::Unchanged),
             Err(error) => Err(error),
         }

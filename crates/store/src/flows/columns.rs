@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 pub use packetrig_flow::REVERSE_ENTERPRISE;
 
-/// A record and who made it.
+/// A record and its exporter.
 #[derive(Clone, Debug)]
 pub struct SourcedRow {
     pub record: FlowRecord,
@@ -27,9 +27,9 @@ pub struct FlowColumn {
     pub name: &'static str,
     /// Short name for the command line.
     pub short: &'static str,
-    /// Its number at IANA, 0 if it has none.
+    /// Number of the element at IANA, 0 if it has none.
     pub id: u16,
-    /// Whether it is the reverse element (RFC 5103).
+    /// The column has the reverse element (RFC 5103).
     pub reverse: bool,
     pub kind: ElementKind,
     /// Unit of the values, if they count something.
@@ -45,7 +45,7 @@ enum ColumnAccessor {
 }
 
 impl FlowColumn {
-    /// Its value in a row.
+    /// The column's value in a row.
     pub fn value<'a>(&self, row: &'a SourcedRow) -> ElementValue<'a> {
         match self.accessor {
             ColumnAccessor::Record(value) => value(&row.record),
@@ -53,7 +53,7 @@ impl FlowColumn {
         }
     }
 
-    /// Whether the word names this column: by its name, or by its short name with or without dashes (`srcip`).
+    /// Returns whether the word names this column: by its name, or by its short name with or without dashes (`srcip`).
     pub fn is_called(&self, word: &str) -> bool {
         self.name.eq_ignore_ascii_case(word) || without_dashes(self.short) == without_dashes(word)
     }
@@ -129,7 +129,7 @@ const COUNTERPARTS: [(&str, &str); 11] = [
 
 /// The column that has for the reverse direction what this one has for the forward direction; most columns are the same for both.
 pub fn counterpart(name: &'static str) -> &'static str {
-    // In both directions of the table, so that applying it twice gives the same column again.
+    // Each pair is looked up in both directions, so that applying this twice gives the same column again.
     let other = COUNTERPARTS.iter().find_map(|&(one, other)| match name {
         name if name == one => Some(other),
         name if name == other => Some(one),

@@ -130,12 +130,12 @@ const fn physical_type(kind: ElementKind) -> Physical {
 
 fn logical_type(kind: ElementKind) -> Option<LogicalType> {
     match kind {
-        // 8, 16, 32 or 64 bits.
+        // Elements have 8, 16, 32 or 64 bits.
         ElementKind::Unsigned(bits) => Some(LogicalType::integer(bits.cast_signed(), false)),
-        // UTC, but not marked as adjusted to UTC: DuckDB keeps only microseconds of such times, and shows them in the time zone
-        // of the session.
+        // Times are UTC, but not marked as adjusted to UTC: DuckDB keeps only microseconds of marked times, and shows them in
+        // the time zone of the session.
         ElementKind::Time => Some(LogicalType::timestamp(false, TimeUnit::NANOS)),
-        // A plain text, because not every reader knows Parquet's type for JSON.
+        // A plain text, because not every reader supports Parquet's type for JSON.
         ElementKind::Word | ElementKind::Fields => Some(LogicalType::String),
         ElementKind::Address | ElementKind::Mac | ElementKind::Flag => None,
     }
@@ -230,7 +230,7 @@ fn fixed<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usize) -> V
     (0..count).map(|index| all.slice(index * length, length).into()).collect()
 }
 
-/// Allocates each word once for equal values in a row: words repeat a lot.
+/// Allocates a word once for a series of equal values: words repeat a lot.
 fn words<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
     let mut last = ("", ByteArray::from(""));
     values

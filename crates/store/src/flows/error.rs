@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Each variant says whose fault it is.
+/// An error of stored flow records; [`Error::blame`] names the party at fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -17,16 +17,16 @@ pub enum Error {
     Foreign { path: PathBuf, why: String },
     #[error("no flow records (*.parquet) in {}", path.display())]
     Nothing { path: PathBuf },
-    /// The answer is not wanted any more.
+    /// The caller has given up the query.
     #[error("the query was given up")]
     GivenUp,
     /// A peer that cannot be reached, or stopped answering.
     #[error("{peer}: {source}")]
     Network { peer: String, source: std::io::Error },
-    /// It refused, or its answer is not valid.
+    /// A peer that refused, or whose answer is not valid.
     #[error("{peer}: {said}")]
     Refused { peer: String, said: String },
-    /// A Kafka broker that no longer knows which batches it has from this producer.
+    /// A Kafka broker that lost its record of this producer's batches.
     #[error("{peer} was started again and does not know which batches it has stored")]
     OutOfSequence { peer: String },
     /// Not a target that records can be written to.
@@ -54,7 +54,7 @@ impl Error {
     }
 }
 
-/// Without the name of the format, which the library repeats before each of its messages.
+/// The message without the name of the format, which the library puts before each of its messages.
 fn parquet_words(error: &parquet::errors::ParquetError) -> String {
     let words = error.to_string();
     words.strip_prefix("Parquet error: ").unwrap_or(&words).to_owned()

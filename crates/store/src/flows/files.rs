@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// Hive's name for an unknown value of a partition.
 const NOWHERE: &str = "__HIVE_DEFAULT_PARTITION__";
-/// Extension of hidden names.
+/// Extension of the hidden names of unfinished files.
 pub(super) const PARTIAL: &str = ".partial";
 
 /// The hour in which flows began, counted from 1970; `None` for flows of hours that have no files of their own.
@@ -48,7 +48,7 @@ impl HourPartition {
 }
 
 /// The hours that have partitions of their own: all, or those around now. Exporters choose the times of their records; with a partition for
-/// each, a single one could make files without end.
+/// each hour, a single exporter could make an unlimited number of files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartitionedHours {
     first: HourPartition,
@@ -58,11 +58,11 @@ pub(super) struct PartitionedHours {
 impl PartitionedHours {
     pub(super) const ALL: Self =
         Self { first: HourPartition::of_hour(0), last: HourPartition::of_hour(u64::MAX) };
-    /// How many hours ago a flow may have begun: exporters report a long one in parts, at the latest after some hours.
+    /// Greatest age of a flow's start, in hours: exporters report a long flow in parts, at the latest after some hours.
     const BEFORE: usize = 6;
-    /// How far the clock of an exporter may be ahead, in hours.
+    /// Greatest lead of an exporter's clock, in hours.
     const AHEAD: usize = 1;
-    /// How many hours are around now.
+    /// Number of hours around now.
     pub(super) const NEAR: usize = Self::BEFORE + 1 + Self::AHEAD;
 
     pub(super) const fn around(now_ns: u64) -> Self {
@@ -85,15 +85,14 @@ impl PartitionedHours {
 pub(super) struct ClaimedFile {
     pub(super) file: File,
     pub(super) hidden: PathBuf,
-    /// Its name once it is finished.
+    /// Name of the file once it is finished.
     pub(super) path: PathBuf,
 }
 
 impl ClaimedFile {
-    /// Claims the file of that hidden name, unless another process has it, it was renamed meanwhile, or the name is
-    /// not a hidden name.
+    /// Claims the file of that hidden name, unless another process has locked it, it was renamed since, or the name is not a hidden name.
     pub(super) fn take(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
-        // A file under the final name is complete, whatever the hidden one has.
+        // A file under the final name is complete, so the hidden one is not needed.
         let locked = Self::lock(file, hidden)?;
         Ok(locked.filter(|locked| !locked.path.exists()))
     }
@@ -138,7 +137,7 @@ impl ClaimedFile {
     }
 }
 
-/// Which of its names a file has in its directory.
+/// The name that a file has in its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameOnDisk {
     Hidden,
@@ -147,7 +146,7 @@ pub(super) enum NameOnDisk {
     None,
 }
 
-/// Whether `path` is a name of this very file. Device and inode tell, because another file may have taken the name.
+/// Returns whether `path` is a name of this very file. Device and inode decide, because another file may have taken the name.
 fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
     match fs::symlink_metadata(path) {

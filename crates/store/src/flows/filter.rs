@@ -126,7 +126,7 @@ impl FlowFilter {
         rows
     }
 
-    /// Whether a row group may have selected rows, according to the file's statistics.
+    /// Returns whether a row group may have selected rows, according to the file's statistics.
     pub(super) fn may_keep(&self, group: &RowGroupMetaData) -> bool {
         self.expression.may_hold(group)
     }
@@ -140,7 +140,7 @@ fn any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
     FlowFilter::of(FilterExpression::Any(conditions.collect()))
 }
 
-/// Without ranges all records are selected.
+/// Selects records with one of these columns in a range; all records if there are no ranges.
 fn either(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
     if ranges.is_empty() { FlowFilter::default() } else { any_of(columns, ranges) }
 }
@@ -153,7 +153,7 @@ pub struct AddressPrefix {
 }
 
 impl AddressPrefix {
-    /// From its first to its last address.
+    /// The range from its first to its last address.
     fn range(&self) -> ValueRange {
         let rest = u128::MAX.checked_shr(self.length).unwrap_or(0);
         ValueRange { least: self.bits & !rest, greatest: self.bits | rest }

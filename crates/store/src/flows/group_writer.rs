@@ -122,7 +122,7 @@ impl GroupWriter {
                 continue;
             }
             let Err(error) = self.write_group(&group) else { continue };
-            // What cannot be encoded never can be: waiting would not help.
+            // A group that cannot be encoded now never can be: waiting would not help.
             if matches!(error, Error::Encode(_)) {
                 self.kept.lose(group.carried);
             } else {
@@ -134,7 +134,7 @@ impl GroupWriter {
         written
     }
 
-    /// Writes a row group into the file of its partition. The result tells only about this row group.
+    /// Writes a row group into the file of its partition. The result is that of this row group only, not of a file that ends on the way.
     fn write_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
         let mut file = match self.take_growing(group.table, group.partition) {
             None => PartialFile::begin(&self.directory, group)?,
@@ -231,7 +231,7 @@ impl GroupWriter {
         }
     }
 
-    /// Gives up what could not be stored. Unfinished files stay for the next recovery.
+    /// Gives up everything that could not be stored. Unfinished files stay for the next recovery.
     pub(super) fn give_up(&mut self) {
         for group in self.waiting.drain(..) {
             self.kept.lose(group.carried);

@@ -1,4 +1,4 @@
-//! What records are grouped by: columns, or values made of several columns.
+//! Groupings of records: by columns, or by values made of several columns.
 
 use super::cells::ColumnCells;
 use super::columns::{FlowColumn, columns, counterpart, find_column};
@@ -12,8 +12,8 @@ const PARTS_MOST: usize = 8;
 /// Bytes of a word that distinguish groups.
 const WORD_MOST: usize = 255;
 
-/// What records are grouped by. If it distinguishes source from destination, each direction of a record counts as a record of its
-/// own; otherwise both count together.
+/// The values that records are grouped by. If the grouping distinguishes source from destination, each direction of a record
+/// counts as a record of its own; otherwise both count together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowGrouping {
     parts: Vec<GroupPart>,
@@ -109,7 +109,7 @@ impl FromStr for FlowGrouping {
 }
 
 impl GroupPart {
-    /// Its name on the command line.
+    /// Name of the part on the command line.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Column(column) => column.short,
@@ -132,7 +132,7 @@ impl GroupPart {
         }
     }
 
-    /// Its columns in a chunk, or those of the reverse direction.
+    /// Finds the part's columns in a chunk, or those of the reverse direction.
     fn cells<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupCells<'a> {
         let addresses = ["sourceIPv6Address", "destinationIPv6Address"];
         let ports = ["sourceTransportPort", "destinationTransportPort"];
@@ -253,12 +253,12 @@ fn take<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 impl FlowGrouping {
-    /// Its parts, in order.
+    /// The parts of the grouping, in order.
     pub fn parts(&self) -> &[GroupPart] {
         &self.parts
     }
 
-    /// Whether it distinguishes source from destination.
+    /// Returns whether it distinguishes source from destination.
     pub fn is_of_direction(&self) -> bool {
         self.parts.iter().any(GroupPart::is_of_direction)
     }

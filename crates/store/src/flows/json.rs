@@ -62,7 +62,7 @@ pub fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, text: &mu
     debug_assert!(written.is_ok());
 }
 
-/// Whether a text is one JSON object in one line: another program's file may contain anything.
+/// Returns whether a text is one JSON object in one line: another program's file may contain anything.
 fn is_object(text: &str) -> bool {
     text.starts_with('{')
         && !text.contains('\n')

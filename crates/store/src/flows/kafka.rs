@@ -29,7 +29,7 @@ pub struct KafkaOptions {
     pub brokers: Vec<String>,
     /// The topic. Brokers with automatic creation of topics create it.
     pub topic: String,
-    /// How often a batch is tried.
+    /// Number of attempts to send a batch.
     pub attempts: u32,
     /// Wait before the second attempt; it doubles with each further one.
     pub wait: Nanos,
@@ -55,7 +55,7 @@ pub struct KafkaSink {
     producer: Option<KafkaProducer>,
     /// After a batch was given up, each batch gets one attempt until one succeeds: a dead broker then costs little time.
     is_down: bool,
-    /// Why a broker will never take a batch.
+    /// Reason why a broker will never take a batch.
     refusal: Option<Error>,
 }
 
@@ -82,7 +82,7 @@ impl KafkaSink {
         }
     }
 
-    /// Sends the rows that wait, and gives up what cannot be sent.
+    /// Sends the waiting rows, and gives up those that cannot be sent.
     fn deliver(&mut self) -> Result<(), Error> {
         if self.rows.is_empty() {
             return Ok(());
@@ -138,7 +138,7 @@ impl KafkaSink {
                 ProduceOutcome::Stored => self.kept.store(carried(batch.rows.iter().map(|row| &row.record))),
                 ProduceOutcome::Never(error) => {
                     self.kept.lose(carried(batch.rows.iter().map(|row| &row.record)));
-                    // Its sequence numbers were never stored, see `deliver`.
+                    // The broker never stored the sequence numbers of this batch, see `deliver`.
                     self.producer = None;
                     self.refusal = Some(error);
                 }

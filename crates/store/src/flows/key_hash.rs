@@ -1,6 +1,6 @@
 //! Hashes of the keys of groups: keyed, and fast for the few dozen bytes that keys have.
 //!
-//! With SipHash, the default of the standard library, hashing takes a tenth of the time of a question. Here every eight
+//! With SipHash, the default of the standard library, hashing takes a tenth of the time of a query. Here every eight
 //! bytes are multiplied to 128 bits, and the two halves are folded. Each map has a random secret, so that nobody can send
 //! flows whose keys collide.
 

@@ -34,7 +34,7 @@ pub fn newest(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLed
 }
 
 fn read(row: &Row, path: &Path) -> ParquetResult<LedgerRow> {
-    // By name, not by position: files of earlier versions have fewer columns.
+    // Columns are found by name and not by position: files of earlier versions have fewer.
     let mut numbers = BTreeMap::new();
     let mut exporter = None;
     for (name, field) in row.get_column_iter() {

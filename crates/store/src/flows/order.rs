@@ -15,7 +15,8 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What records are ordered by, and which end comes first. As in filters, rates and sizes are those from source to destination.
+/// An order of records: the value to order by, and which end comes first. As in filters, rates and sizes are
+/// those from source to destination.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordOrder {
     by: ConditionOperand,
@@ -63,7 +64,7 @@ const BYTES: &str = "octetDeltaCount";
 /// A value that records can be ordered by.
 struct OrderedBy {
     value: ConditionOperand,
-    /// By default amounts have the largest first; times, addresses and names the smallest.
+    /// The value is an amount: by default the largest comes first. For times, addresses and names it is the smallest.
     is_amount: bool,
 }
 
@@ -268,7 +269,7 @@ mod tests {
         assert_eq!(numbers(&files, "any", "packets", 10).2, 10);
     }
 
-    /// Ten records of many: what is shown of them costs little beside finding them, however many columns it has.
+    /// Ten records of many: showing them costs little beside finding them, even with many columns.
     #[test]
     fn columns_are_read_of_the_records_that_are_shown() {
         let directory = tempfile::tempdir().unwrap();

@@ -29,7 +29,7 @@ const LEDGERS_MOST: usize = 3600;
 /// Rows of one hour that are worth a row group, even before there are [`ParquetOptions::group_rows`] of all hours: the footer of a
 /// row group takes as many bytes as a thousand rows.
 const WORTH_A_GROUP: usize = 4096;
-/// How long this many rows wait: a process that is killed loses them.
+/// Longest wait of [`WORTH_A_GROUP`] rows: a process that is killed loses them.
 const GROUP_AGE: Nanos = Nanos::from_secs(1);
 
 /// Options of the sink for files.
@@ -45,7 +45,7 @@ pub struct ParquetOptions {
     pub file_age: Nanos,
     /// Most bytes of row groups that wait because the disk has refused them.
     pub waiting_bytes: usize,
-    /// Whether only hours around now have partitions of their own: for records of others, who choose their times.
+    /// Only hours around now have partitions of their own. For records of exporters, which choose the times.
     pub is_live: bool,
 }
 
@@ -134,7 +134,7 @@ impl ParquetSink {
         let mut ledgers = std::mem::take(&mut self.ledgers);
         let hours = self.partitioned();
         let partition = |row: &LedgerRow| hours.partition(row.at_ns);
-        // Stable: those of one partition stay in their order, and are one row group however they came mixed.
+        // The sort is stable: rows of one partition stay in their order, and become one row group even if they arrived mixed.
         ledgers.sort_by_key(partition);
         let mut done = Ok(());
         for rows in ledgers.chunk_by(|a, b| partition(a) == partition(b)) {
@@ -162,7 +162,7 @@ impl ParquetSink {
         grouped
     }
 
-    /// Whether enough rows have waited long enough.
+    /// Returns whether enough rows have waited long enough.
     fn is_group_due(&self, now: MonoTime) -> bool {
         self.rows.len() >= WORTH_A_GROUP && self.rows_since.is_some_and(|since| now.since(since) >= GROUP_AGE)
     }

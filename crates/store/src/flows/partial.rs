@@ -94,7 +94,7 @@ impl PartialFile {
         finish(&self.claimed, self.end, footer)
     }
 
-    /// The error that tells why its records are lost.
+    /// The error for the records of a file that was removed.
     pub(super) fn removed(&self) -> Error {
         self.failed("finish")(io::Error::new(
             ErrorKind::NotFound,
@@ -109,7 +109,7 @@ pub(super) enum FinishedFile {
     Stored {
         bytes: u64,
     },
-    /// It has neither its hidden name nor its final one, so there is nothing left to try.
+    /// The file has neither its hidden name nor its final one, so another attempt is useless.
     Removed,
 }
 

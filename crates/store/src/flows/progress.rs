@@ -1,9 +1,9 @@
-//! What a collector has stored of each exporter, for the one that comes after it if it is killed.
+//! Progress of a collector: how much is stored of each exporter, for the next collector if this one is killed.
 //!
-//! Records wait in memory until there are enough for a row group; a process that is killed loses them, and with them the knowledge that
-//! they came. So at moments at which everything that came is stored, the collector writes here how much that is. Rows in files that are
-//! newer than that were stored afterwards. Together that is what is stored of an exporter, and the exporter's own counts say how much it
-//! had sent.
+//! Records wait in memory until there are enough for a row group; a process that is killed loses them, and with them the
+//! knowledge that they came. So whenever everything that came is stored, the collector writes its counts to a progress file. Rows
+//! in files that are newer than that were stored afterwards. The sum is the stored amount of an exporter; the exporter's own
+//! counts say how much it had sent.
 //!
 //! Invariant: the file is locked while its collector runs. Its last whole line counts.
 
@@ -24,18 +24,18 @@ const END: &str = ".progress";
 /// A file that is longer than this begins anew.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// What is stored of one exporter, and what was known of it then.
+/// Stored amount of one exporter, and its own counts at that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExporterProgress {
     pub records: u64,
     pub packets: u64,
     /// Packets in all that it had sent, by its last ledger.
     pub sent_packets: Option<u64>,
-    /// Packets of these that were sent before a collector of this directory listened.
+    /// Packets of these that were sent before any collector of this directory listened.
     pub lacking_packets: u64,
-    /// Where its sequence was, if it was one over UDP.
+    /// Its position in the sequence, if it exports over UDP.
     pub numbers: Option<ProgressNumber>,
-    /// Whether it is a meter of a group, of which other meters report the same.
+    /// It is a meter of a group: other meters report the same flows.
     pub is_of_group: bool,
 }
 
@@ -45,11 +45,11 @@ pub struct ProgressNumber {
     pub port: u16,
     pub protocol: String,
     pub next: u32,
-    /// How many records were stored then.
+    /// Number of records that were stored then.
     pub records: u64,
 }
 
-/// By exporter.
+/// Progress of each exporter.
 pub type StoredProgress = BTreeMap<RecordMaker, ExporterProgress>;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -87,7 +87,7 @@ impl ProgressFile {
         Err(Error::Nothing { path: directory.to_owned() })
     }
 
-    /// Everything that came until now is stored.
+    /// Writes the progress at a moment when everything that came until now is stored.
     pub fn note(&mut self, progress: &StoredProgress) -> Result<(), Error> {
         if self.last.as_ref() == Some(progress) {
             return Ok(());
@@ -101,7 +101,7 @@ impl ProgressFile {
         Ok(())
     }
 
-    /// Not everything is stored, but something is known of exporters that were heard since: where they began.
+    /// Adds the starting points of exporters that appeared since the last note, although not everything is stored.
     pub fn amend(&mut self, begun: &StoredProgress) -> Result<(), Error> {
         let mut amended = self.last.clone().unwrap_or_default();
         for (maker, more) in begun {
@@ -129,22 +129,22 @@ impl ProgressFile {
         self.file.write_all(text.as_bytes())
     }
 
-    /// The collector has ended in order.
+    /// Removes the file: the collector has ended in order.
     pub fn remove(self) -> Result<(), Error> {
         fs::remove_file(&self.path).map_err(Error::file("remove", &self.path))
     }
 }
 
-/// What killed collectors have left in a directory.
+/// Progress files that killed collectors have left in a directory.
 #[derive(Debug, Default)]
 pub struct KilledCollectors {
-    /// What is stored of each exporter; empty if none was killed.
+    /// Stored amount of each exporter; empty if no collector was killed.
     pub stored: StoredProgress,
     files: Vec<PathBuf>,
 }
 
 impl KilledCollectors {
-    /// Looks for them. Their files of records have to be recovered before.
+    /// Reads the progress files of killed collectors. Their files of records have to be recovered before.
     pub fn find(directory: &Path) -> Result<Self, Error> {
         let mut found = Self::default();
         for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
@@ -167,12 +167,12 @@ impl KilledCollectors {
         Ok(found)
     }
 
-    /// Whether there are any.
+    /// Returns whether a collector was killed.
     pub fn is_any(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// Their knowledge is in another file now.
+    /// Removes their progress files, once another file has their content.
     pub fn remove(&self) -> Result<(), Error> {
         for path in &self.files {
             fs::remove_file(path).map_err(Error::file("remove", path))?;
@@ -195,13 +195,13 @@ fn read_if_left(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
     Ok(Some((line, at_ns)))
 }
 
-/// Since 1970. A time that is not after that is none of a file that was just written.
+/// Nanoseconds since 1970. An earlier time cannot be that of a file that was just written, and becomes 0.
 fn nanoseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What is in files that are newer than that.
+/// Counts the records in files that are newer than `at_ns`.
 fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
     const WANTED: [&str; 4] =
         ["exporterIPv6Address", "observationDomainId", "packetDeltaCount", "reversePacketDeltaCount"];
@@ -257,7 +257,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(30));
         store(directory.path(), 20);
         assert!(!KilledCollectors::find(directory.path()).unwrap().is_any(), "it is alive");
-        // Another exporter is heard while not everything is stored.
+        // Another exporter appears while not everything is stored.
         let other = RecordMaker { domain: 4, ..MAKER };
         let number = ProgressNumber { port: 9, protocol: "ipfix".into(), next: 5, records: 0 };
         let begun = ExporterProgress { numbers: Some(number.clone()), ..ExporterProgress::default() };

@@ -27,7 +27,7 @@ enum SinkOrder {
     Flush,
 }
 
-/// What to do with records when the queue is full.
+/// Handling of records when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuePolicy {
     /// Wait for room: the source can be held back.
@@ -73,7 +73,7 @@ impl SharedQueue {
 
 impl QueueState {
     const fn has_room(&self, count: u64, most: u64) -> bool {
-        // An empty queue takes any number: otherwise a batch larger than the bound would wait for ever.
+        // An empty queue takes any number: otherwise a batch larger than the bound would wait without end.
         self.queued == 0 || self.queued + count <= most
     }
 }
@@ -207,7 +207,7 @@ fn work(
             }
             SinkOrder::Flush => sink.flush(),
         };
-        // Only after the sink has taken them: until then they are in memory, and count.
+        // Subtracted only after the sink has taken them: until then they are in memory, and count.
         let mut state = shared.lock();
         state.queued -= taken;
         state.kept = sink.kept();
@@ -249,7 +249,7 @@ impl RecordSink for QueuedSink {
                 done
             }
             Some(Err(_)) => {
-                // Whatever the thread had taken or still had in its queue is lost.
+                // Records that the thread had taken or still had in its queue are lost.
                 let stored = self.shared.lock().kept.stored;
                 let lost = self.offered.less(self.offered.less(self.offered, stored), self.dropped);
                 self.ended = Some(KeptCounts { stored, lost, ..KeptCounts::default() });
@@ -261,7 +261,7 @@ impl RecordSink for QueuedSink {
     }
 
     fn kept(&self) -> KeptCounts {
-        // Offered and dropped are counted here, the rest by the sink on its thread. What is in neither account waits.
+        // Offered and dropped records are counted here, the others by the sink on its thread. Records in no account are waiting.
         let behind = self.ended.unwrap_or_else(|| self.shared.lock().kept);
         let mut kept = KeptCounts { offered: self.offered, queue_dropped: self.dropped, ..behind };
         kept.lost.add(self.dropped);
@@ -339,7 +339,7 @@ mod tests {
         for _ in 0..10 {
             sink.write_by(&records(10), RecordMaker::default(), QueuePolicy::Wait).unwrap();
         }
-        // Alone it is more than the queue holds: it waits until nothing else is there.
+        // The batch alone is more than the queue holds: it waits until the queue is empty.
         sink.write_by(&records(30), RecordMaker::default(), QueuePolicy::Wait).unwrap();
         let (kept, done) = sink.close();
         done.unwrap();

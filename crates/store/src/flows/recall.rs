@@ -1,4 +1,4 @@
-//! What was stored lately of groups of meters, for a collector that is started again.
+//! Recent records of groups of meters, for a collector that is started again.
 
 use super::Error;
 use super::filter::FlowFilter;
@@ -25,7 +25,7 @@ const COLUMNS: [&str; 10] = [
 const END: &str = "flowEndNanoseconds";
 const OTHERS: &str = "otherFields";
 
-/// Records that a directory got in its last time.
+/// The most recent records of a directory.
 #[derive(Debug)]
 pub struct RecentRecords {
     files: Vec<PathBuf>,
@@ -33,7 +33,7 @@ pub struct RecentRecords {
 }
 
 impl RecentRecords {
-    /// Looks for the files that were written in the last time before the newest one. `None`: there is none.
+    /// Finds the files that were written within `last` before the newest one; `None` if there is no file.
     pub fn find(directory: &Path, last: Nanos) -> Result<Option<Self>, Error> {
         let all = match flow_files(&[directory.to_owned()]) {
             Err(Error::Nothing { .. }) => return Ok(None),
@@ -47,12 +47,12 @@ impl RecentRecords {
         Ok(Some(Self { files, since_ns }))
     }
 
-    /// What was sent to the directory since then is among the records, nanoseconds since 1970.
+    /// Time from which the records are complete, nanoseconds since 1970.
     pub const fn since_ns(&self) -> u64 {
         self.since_ns
     }
 
-    /// Gives those that meters of groups made.
+    /// Calls `each` with the records that meters of groups made.
     pub fn for_each_of_groups(&self, each: &mut dyn FnMut(FlowRecord)) -> Result<(), Error> {
         scan(&self.files, &FlowFilter::default(), &COLUMNS, &mut |chunk, rows| {
             for record in rows.iter().filter_map(|row| record_of(chunk, *row)) {

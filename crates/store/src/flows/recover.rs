@@ -1,7 +1,7 @@
 //! Finishes files that a killed process left: every row group that is whole on the disk is kept.
 //!
-//! A hidden file that no process has locked is read block by block. What follows the last whole block is usually the row group that
-//! was being written, and is cut off. Anything else that cannot be read is damage, and stays where it is.
+//! A hidden file that no process has locked is read block by block. The rest behind the last whole block is usually the row group
+//! that was being written, and is cut off. Anything else that cannot be read is damage, and stays in place.
 //!
 //! Invariant: a row group is kept only if its checksums are right. Files of running processes are left alone.
 
@@ -23,7 +23,7 @@ mod remains;
 /// Extension of a file that has no whole row group, and is not the beginning of one either.
 const DAMAGED: &str = "damaged";
 
-/// What was found and recovered.
+/// Result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecoveredFiles {
     /// Files that were finished.
@@ -43,14 +43,14 @@ pub struct RecoveredFiles {
 }
 
 impl RecoveredFiles {
-    /// Whether nothing was found.
+    /// Returns whether nothing was found.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Finishes what killed processes left in a directory of records, of a table, or of a partition. It is an error if the
-/// directory is none of these.
+/// Finishes the files that killed processes left in a directory of records, of a table, or of a partition. Any
+/// other directory is an error.
 pub fn recover(directory: &Path) -> Result<RecoveredFiles, Error> {
     let mut recovered = RecoveredFiles::default();
     for hidden in hidden_files(directory)? {
@@ -91,7 +91,7 @@ fn is_hidden(path: &Path) -> bool {
     finished_name(path).is_some()
 }
 
-/// Whether a directory is that of a table or of a partition, by its name.
+/// Returns whether a directory is that of a table or of a partition, by its name.
 fn is_part_of_table(directory: &Path) -> bool {
     // Resolved first: `.` or a link has no telling name.
     let name = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
@@ -103,7 +103,7 @@ fn is_part_of_table(directory: &Path) -> bool {
 fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Error> {
     let opened = OpenOptions::new().read(true).write(true).open(hidden);
     let file = match opened {
-        // Its process has finished it since the directory was read.
+        // The process of the file has finished it since the directory was read.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened.map_err(Error::file("open", hidden))?,
     };
@@ -124,7 +124,7 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
             .map_err(Error::file("rename", hidden))?;
         recovered.damaged_files += 1;
     } else {
-        // Nothing but the beginning of a row group: there is nothing to keep.
+        // The file has only the beginning of a row group, so nothing can be kept.
         claimed.remove().map_err(Error::file("remove", hidden))?;
     }
     recovered.damaged_groups += remains.damaged_groups;

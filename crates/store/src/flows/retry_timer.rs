@@ -1,4 +1,4 @@
-//! When to retry what the disk has refused.
+//! Retries of writes that the disk has refused, with growing waits.
 
 use packetrig_units::{MonoTime, Nanos};
 
@@ -14,12 +14,13 @@ pub(super) struct RetryTimer {
 #[derive(Debug)]
 struct PlannedRetry {
     at: MonoTime,
-    /// How long to wait if this attempt fails, too.
+    /// Wait after this attempt, if it fails, too.
     next_wait: Nanos,
 }
 
 impl RetryTimer {
-    /// Whether the last attempt succeeded, or failed long enough ago. Without a time it is always due.
+    /// Returns whether the last attempt succeeded, or failed long enough ago. Without a
+    /// time it is always due.
     pub(super) fn is_due(&self, now: Option<MonoTime>) -> bool {
         self.planned.as_ref().is_none_or(|planned| now.is_none_or(|now| now >= planned.at))
     }

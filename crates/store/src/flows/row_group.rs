@@ -88,7 +88,7 @@ impl BlockHead {
 /// The content of a file's footer.
 #[derive(Clone, Debug)]
 pub(super) struct FileFooter {
-    /// Schema and other metadata. Its number of rows is that of one row group only.
+    /// Schema and other metadata. The number of rows in it is that of one row group only.
     file: FileMetaData,
     groups: Vec<RowGroupMetaData>,
 }
@@ -119,7 +119,7 @@ impl EncodedGroup {
     ) -> std::result::Result<Self, Error> {
         let FileInMemory { metadata, bytes: mut pages } =
             FileInMemory::encode(table, write).map_err(Error::Encode)?;
-        // Only the pages are kept: a footer is made for the place that they get in a file.
+        // Only the pages are kept: the footer depends on their place in a file, and is made later.
         let end = metadata.row_groups().iter().map(|group| place_of(group).end).max().unwrap_or(0);
         pages.truncate(exact_usize(end));
         pages.drain(..MAGIC.len().min(pages.len()));

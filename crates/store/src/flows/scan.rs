@@ -1,7 +1,7 @@
 //! Reads files of records: only the wanted columns, a few thousand rows at a time.
 //!
 //! It reads packetrig's files of all versions, and other files with columns of the same names and kinds. A missing column counts as
-//! zero, and so does a null. Row groups that cannot have selected rows, according to their statistics, are skipped. Of the others the
+//! zero, and so does a null. Row groups that cannot have selected rows, according to their statistics, are skipped. In the others, the
 //! filter's columns are read first, and the rest only where the filter selects rows.
 //!
 //! Invariant: memory does not grow with the files.
@@ -43,7 +43,7 @@ pub struct RowChunk {
     columns: Vec<(&'static str, ColumnCells)>,
 }
 
-/// Where a row is. Places are ordered like the rows of the files.
+/// Place of a row. Places are ordered like the rows of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RowPlace {
     /// Index among the files of a scan.
@@ -73,7 +73,7 @@ pub struct TimeSpan {
 }
 
 impl TimeSpan {
-    /// Whether a time is in the span.
+    /// Returns whether a time is in the span.
     pub fn has(&self, at_ns: u64) -> bool {
         self.from_ns.is_none_or(|from| at_ns >= from) && self.to_ns.is_none_or(|to| at_ns < to)
     }
@@ -110,18 +110,18 @@ fn is_visible(path: &Path) -> bool {
     !name.starts_with(['.', '_']) && name.ends_with(".parquet")
 }
 
-/// Whether a file is of this table. Files of ledgers have a name of their own; all others count as records.
+/// Returns whether a file is of this table. Files of ledgers have a name of their own; all others count as records.
 fn is_of(path: &Path, table: WritableTable) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with("meter_stats-") == (table == WritableTable::MeterStats)
 }
 
-/// How a scan is made.
+/// Terms of a scan: its threads, and its end on request.
 #[derive(Clone, Copy)]
 pub struct ScanTerms<'a> {
     /// Most threads that read.
     pub readers: usize,
-    /// Asked by the readers before each row group and chunk. If it says so, the scan ends with [`Error::GivenUp`].
+    /// Called by the readers before each row group and chunk. If it returns true, the scan ends with [`Error::GivenUp`].
     pub is_given_up: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -137,7 +137,7 @@ impl std::fmt::Debug for ScanTerms<'_> {
     }
 }
 
-/// Called with each chunk and its selected rows. Its result tells whether to continue.
+/// Called with each chunk and its selected rows. Returns whether to continue.
 pub type EachChunk<'a> = dyn FnMut(&RowChunk, &[usize]) -> ControlFlow<()> + 'a;
 
 /// Gives the rows that a filter selects, chunk by chunk, with the filter's columns and the wanted ones, until `each` stops. Several
@@ -151,7 +151,7 @@ pub fn scan(
     scan_with(&ScanTerms::default(), files, filter, wanted, each)
 }
 
-/// The same, on other terms.
+/// Like [`scan`], on other terms.
 pub(super) fn scan_with(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
@@ -197,7 +197,7 @@ fn scan_selection(
     })
 }
 
-/// Gives what the readers send: one portion of each in turn, until none is left.
+/// Passes on the messages of the readers: one portion of each reader in turn, until none is left.
 fn in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Result<(), Error> {
     for share in shares.iter().cycle() {
         loop {
@@ -209,7 +209,7 @@ fn in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Re
                 }
                 Ok(ReaderDelivery::Failed(error)) => return Err(*error),
                 Ok(ReaderDelivery::PortionEnd) => break,
-                // Its channel is closed, so it had no portion in this turn, and neither have those after it.
+                // The channel is closed, so this reader had no portion in this turn, and neither have those after it.
                 Err(_) => return Ok(()),
             }
         }
@@ -217,7 +217,7 @@ fn in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Re
     Ok(())
 }
 
-/// What a scan reads.
+/// The input of a scan, shared by its readers.
 struct ScanRequest<'a> {
     terms: &'a ScanTerms<'a>,
     files: &'a [PathBuf],
@@ -234,7 +234,7 @@ impl ScanRequest<'_> {
     }
 }
 
-/// What a reader thread sends.
+/// A message of a reader thread.
 enum ReaderDelivery {
     Rows(RowChunk, Vec<usize>),
     Failed(Box<Error>),
@@ -275,7 +275,7 @@ impl ScanShare {
         }
     }
 
-    /// Whether the next portion belongs to this reader.
+    /// Returns whether the next portion belongs to this reader.
     fn is_mine(&self, portions: &mut usize) -> bool {
         *portions += 1;
         (*portions - 1) % self.of == self.number
@@ -312,7 +312,7 @@ impl ScanShare {
             if request.selection.may_have_group(group.metadata(), first) {
                 self.read_group(path, &*group, first, &places, request)?;
             }
-            // Also after a group that was skipped: the receiver counts portions, not groups with rows.
+            // Sent after a skipped group, too: the receiver counts portions, not groups with rows.
             if portions.is_some() {
                 self.send(ReaderDelivery::PortionEnd)?;
             }
@@ -337,7 +337,7 @@ impl ScanShare {
     }
 }
 
-/// Why a reader stops before the end.
+/// Reason why a reader stops before the end.
 enum ReadEnd {
     Failed(Error),
     Unwanted,

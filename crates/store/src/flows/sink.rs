@@ -13,13 +13,13 @@ pub struct RecordMaker {
     pub domain: u32,
 }
 
-/// What became of the records that were offered to a sink: offered = stored + lost + waiting.
+/// Accounts of the records that were offered to a sink: offered = stored + lost + waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptCounts {
     pub offered: CarriedRecords,
-    /// Stored for good.
+    /// Records that are stored for good.
     pub stored: CarriedRecords,
-    /// Given up, for any reason.
+    /// Records that were given up, for any reason.
     pub lost: CarriedRecords,
     /// The part of `lost` that found the sink's queue full.
     pub queue_dropped: CarriedRecords,
@@ -31,10 +31,10 @@ pub struct KeptCounts {
     pub file_bytes: u64,
 }
 
-/// Stores flow records.
+/// A target that stores flow records.
 ///
-/// After an error the sink stays usable: what it could not store waits or is counted as lost, and it tries again at a later
-/// [`RecordSink::tick`].
+/// After an error the sink stays usable: records that it could not store wait or are counted as lost, and it tries
+/// again at a later [`RecordSink::tick`].
 pub trait RecordSink: Send {
     /// Takes records of one source.
     fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error>;
@@ -54,7 +54,7 @@ pub trait RecordSink: Send {
     /// Stores waiting records, gives up what cannot be stored, and returns the final counts. The sink takes nothing afterwards.
     fn close(&mut self) -> (KeptCounts, Result<(), Error>);
 
-    /// What became of the records so far.
+    /// The accounts of the records so far.
     fn kept(&self) -> KeptCounts;
 }
 
@@ -75,7 +75,8 @@ impl KeptCounts {
         self.waiting = self.offered.less(self.waiting, carried);
     }
 
-    /// Whether every record is in one account. Packets and bytes of which there were more than can be counted are in doubt, and not judged.
+    /// Returns whether every record is in one account. Sums of packets and bytes that have reached `u64::MAX`
+    /// are saturated, and not judged.
     pub fn balances(&self) -> bool {
         let mut sum = self.stored;
         sum.add(self.lost);

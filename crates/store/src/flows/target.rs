@@ -92,13 +92,13 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Without the scheme that the options for Kafka and ClickHouse add.
+/// The text without the scheme that the options for Kafka and ClickHouse add.
 fn as_typed(text: &str) -> String {
     let rest = ["kafka://", "clickhouse://"].into_iter().find_map(|scheme| text.strip_prefix(scheme));
     rest.unwrap_or(text).to_owned()
 }
 
-// The last `@`, as in `clickhouse`: a password may contain one.
+// Splits at the last `@`, as `clickhouse` does: a password may contain one.
 fn has_password(rest: &str) -> bool {
     rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
 }

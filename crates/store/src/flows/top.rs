@@ -6,7 +6,7 @@
 //!
 //! Groups that do not fit into memory are counted in further scans (`counter`).
 //!
-//! Invariant: what is shown of a group is all that it has. At most [`GROUPS_MOST`] groups are counted at once.
+//! Invariant: a group that is shown has all its records. At most [`GROUPS_MOST`] groups are counted at once.
 
 mod counter;
 mod sketch;
@@ -36,13 +36,13 @@ pub struct TopQuestion {
 }
 
 impl TopQuestion {
-    /// The largest groups, whatever their size.
+    /// Asks for the largest groups, with no least size.
     pub const fn new(grouping: FlowGrouping, order: TopOrder, most: usize) -> Self {
         Self { grouping, order, most, least_packets: 0, least_bytes: 0 }
     }
 }
 
-/// What groups are ordered by.
+/// The value that groups are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopOrder {
     Bytes,
@@ -90,11 +90,11 @@ pub struct TopAnswer {
     pub groups: Vec<TopGroup>,
     /// All groups together, including those that are too small to be shown.
     pub total: GroupSum,
-    /// How many groups there are.
+    /// Number of all groups.
     pub groups_seen: u64,
-    /// Whether that number is an estimate, because there were more groups than fit in memory. All other numbers are exact.
+    /// The number of groups is an estimate, because they did not fit in memory. All other numbers are exact.
     pub groups_are_estimated: bool,
-    /// Whether files were removed or replaced while they were read more than once: then groups may lack what was in them.
+    /// Files were removed or replaced between two scans: groups may lack the records in them.
     pub files_have_changed: bool,
 }
 
@@ -113,7 +113,7 @@ pub fn top(files: &[PathBuf], filter: &FlowFilter, question: &TopQuestion) -> Re
     top_with(&ScanTerms::default(), files, filter, question)
 }
 
-/// The same, on other terms.
+/// Like [`top`], on other terms.
 pub fn top_with(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
@@ -230,7 +230,7 @@ fn half(values: [u64; COLUMNS.len()], direction: FlowDirection) -> GroupSum {
 }
 
 impl TopOrder {
-    /// Whether it is a sum over the records of a group: such a value only grows while records are read.
+    /// Returns whether it is a sum over the records of a group: such a value only grows while records are read.
     #[must_use]
     pub const fn is_sum(self) -> bool {
         matches!(self, Self::Bytes | Self::Packets | Self::Flows)

@@ -20,7 +20,7 @@ const SECOND: u64 = 1_000_000_000;
 const LENGTHS: [u64; 14] =
     [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600];
 
-/// Sums of records. Everything counts both directions.
+/// Sums of records, over both directions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowTotals {
     pub records: u64,
@@ -72,7 +72,7 @@ pub fn totals(files: &[PathBuf], filter: &FlowFilter, bucket: Option<Nanos>) -> 
     totals_with(&ScanTerms::default(), files, filter, bucket)
 }
 
-/// The same, on other terms.
+/// Like [`totals`], on other terms.
 pub fn totals_with(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],

@@ -1,7 +1,7 @@
 //! The files in a directory of records.
 //!
 //! The directory of a table may be a symbolic link, for example to another disk. Other links are not followed, because the same files
-//! might be found twice. Files that are removed meanwhile are left out.
+//! might be found twice. Files that disappear during the walk are left out.
 
 use super::Error;
 use super::encode::WritableTable;
@@ -43,7 +43,7 @@ fn walk(
     Ok(())
 }
 
-/// Where tables in a directory of records are, if it has links to them.
+/// Targets of the links to tables in a directory of records.
 pub fn linked_tables(directory: &Path) -> Vec<PathBuf> {
     let places = WritableTable::ALL.iter().map(|table| directory.join(table.name()));
     places.filter(|place| place.is_symlink()).filter_map(|place| place.canonicalize().ok()).collect()
@@ -110,7 +110,7 @@ mod tests {
             fs::create_dir(partition(name)).unwrap();
             fs::write(partition(name).join("x"), "").unwrap();
         }
-        // Whichever directory comes first, the other one is gone when it is its turn.
+        // The first file that is found removes the other directory before that is read.
         let remove_other = |path: &Path| {
             let other = if path.starts_with(partition("a")) { "b" } else { "a" };
             fs::remove_dir_all(partition(other)).unwrap();

@@ -30,17 +30,17 @@ const MOST_BYTES: u64 = 1 << 40;
 
 struct CapturePieces {
     name: String,
-    /// Its final name.
+    /// Name of the file once it is complete.
     file_name: String,
     file: File,
     bytes: u64,
-    /// Its size, known from the last piece.
+    /// Size of the file, known from its last piece.
     size: Option<u64>,
 }
 
 impl NodeCaptures {
-    /// Files get the name `<node>-<file>` in the run's directory, or `<node>=<file>` if the first could be read as another
-    /// node's file.
+    /// Files get the name `<node>-<file>` in the run's directory, or `<node>=<file>` if the first could be
+    /// read as another node's file.
     pub(super) fn begin(
         folder: &RunFolder<'_>,
         catalogue: &RunCatalogue,

@@ -95,7 +95,7 @@ fn captures_are_on_the_disk_before_the_row_that_promises_them() {
         let file = file.to_string_lossy().into_owned();
         CaptureResult { port: 0, file, written: 1, dropped: 0 }
     }));
-    // The row fails, so that whatever was synced was synced before it.
+    // Writing the row fails, so that every sync happened before it.
     catalogue.refuse_writes(true);
     let partial = draft.partial_directory().to_owned();
     disk::tests::synced();

@@ -411,7 +411,7 @@ fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
         let (id, bytes) = sent(name, |_| ()).remove(0);
         catalogue.store_late(&id, &bytes, 5)
     };
-    // As if all but one small segment of its share had come.
+    // The state in which the node has one small segment left of its share.
     let share = usize::try_from(MOST_LATE_OF_NODE).unwrap();
     let (id, _) = sent("a", |_| ()).remove(0);
     let charge = |id: &SegmentId, bytes, free| {

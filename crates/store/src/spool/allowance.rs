@@ -1,4 +1,4 @@
-//! Counts how much of the captures of each run has left the node.
+//! Counts the captured bytes of each run that have left the node.
 //!
 //! ```text
 //! <spool>/captures-sent   JSON: the run and how many bytes, oldest first
@@ -39,7 +39,7 @@ struct SentCaptures {
     files: BTreeSet<String>,
 }
 
-/// Why a capture stays on the node.
+/// Reason why a capture stays on the node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllowanceError {

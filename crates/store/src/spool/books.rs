@@ -22,7 +22,7 @@ pub struct SegmentCounts {
 }
 
 impl SegmentCounts {
-    /// Counts a segment.
+    /// Counts a segment by its kind; an End does not count.
     pub fn add(&mut self, kind: SegmentKind) {
         let of_kind = match kind {
             SegmentKind::Interval => &mut self.interval,
@@ -53,7 +53,7 @@ pub struct PartManifest {
     /// Chain of SHA-256 over the checksums of all segments before this one: each link is the hash of the link before it
     /// and the next checksum.
     pub sha256: String,
-    /// Whether the agent died or gave up, so that results may be missing.
+    /// The agent died or gave up, so that results may be missing.
     pub cut_short: bool,
     pub reason: Option<String>,
     /// Captures that were refused because the spool was too full.
@@ -62,14 +62,14 @@ pub struct PartManifest {
     pub refused_intervals: u64,
 }
 
-/// What is known of released segments, in a file of its own.
+/// Summary of the released segments, in a file of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReleasedSegments {
     /// Segments below this are released.
     pub(super) below: u64,
     pub(super) counts: SegmentCounts,
     pub(super) chain: String,
-    /// Whether the End is released, too, so that only this file is left.
+    /// The End is released, too, so that only this file is left.
     pub(super) over: bool,
 }
 

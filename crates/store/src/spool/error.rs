@@ -6,38 +6,38 @@ use packetrig_fleet::RunId;
 use std::io;
 use std::path::PathBuf;
 
-/// Each variant says whose fault it is.
+/// An error of a spool; [`Error::blame`] names the party at fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file or directory.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    /// Too full for this kind of segment, but not for others. Nothing was stored.
+    /// The spool is too full for this kind of segment, but not for others. Nothing was stored.
     #[error("the spool is too full for segments of kind {kind}: {used} B of {most} B are in use")]
     Refused { kind: SegmentKind, used: u64, most: u64 },
-    /// Full, even for results.
+    /// The spool is full, even for results.
     #[error("the spool is full: {used} B of {most} B are in use")]
     Full { used: u64, most: u64 },
     /// The disk itself is full, even for results.
     #[error("the disk that holds {} is full", .0.display())]
     DiskFull(PathBuf),
-    /// A run is not started if there is no room for its counters.
+    /// The disk has no space for the counters of a run, so the run is not started.
     #[error("the disk has no room for the results of a run: cannot set room aside in {}", .0.display())]
     NoRoom(PathBuf),
-    /// Another process has locked it.
+    /// A spool that another process has locked.
     #[error("spool {} is in use by another process", .0.display())]
     InUse(PathBuf),
-    /// This run and attempt has a journal already.
+    /// A run and attempt that has a journal already.
     #[error("run {run}, attempt {attempt} is already in the spool")]
     Taken { run: RunId, attempt: u32 },
-    /// It has its End.
+    /// A run and attempt that has its End.
     #[error("run {run}, attempt {attempt} has ended and takes nothing more")]
     Ended { run: RunId, attempt: u32 },
-    /// The segment was released, or never existed.
+    /// A segment that was released, or never existed.
     #[error("run {run}, attempt {attempt} has no segment {number} in the spool")]
     Unknown { run: RunId, attempt: u32, number: u64 },
-    /// A run's id becomes a directory's name.
+    /// A run's id that is unsafe as a directory's name.
     #[error("`{0}` is not a valid run id; use letters, digits, `-` and `_`")]
     BadId(String),
     /// A file that is not a valid segment.
@@ -59,7 +59,7 @@ impl Error {
         if matches!(self, Self::Full { .. } | Self::DiskFull(_)) { Ok(()) } else { Err(self) }
     }
 
-    /// Whether the disk itself is full.
+    /// Returns whether the disk itself is full.
     pub(super) fn is_full_disk(&self) -> bool {
         matches!(self, Self::File { source, .. } if is_full(source.kind()))
     }

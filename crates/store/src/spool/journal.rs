@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// What is appended. [`NodeJournal::end`] writes the End.
+/// Kind of an appended entry. [`NodeJournal::end`] writes the End.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalEntry<'a> {
     Interval,
@@ -22,7 +22,7 @@ pub enum JournalEntry<'a> {
         name: &'a str,
         /// Offset of the bytes in the file.
         offset: u64,
-        /// Whether the file ends with them.
+        /// The file ends with these bytes.
         last: bool,
     },
 }
@@ -65,7 +65,7 @@ impl NodeJournal {
         }
         let mut state = self.spool.state();
         state.admit(&self.run, self.attempt, kind, bytes.len())?;
-        // Only results, and the End, may use the room that was set aside.
+        // Only results and the End may use the reserved space.
         if kind == SegmentKind::Result {
             return state.write_last(&self.run, self.attempt, |part| append_split(part, value, bytes));
         }
@@ -133,14 +133,14 @@ impl Drop for NodeJournal {
     }
 }
 
-/// Where bytes belong that are split into segments.
+/// Metadata of bytes that are split into segments.
 #[derive(Clone, Copy)]
 struct JournalValue<'a> {
     kind: SegmentKind,
     name: &'a str,
     /// Offset of the first byte in the value.
     offset: u64,
-    /// Whether the value ends with the last byte.
+    /// The value ends with the last byte.
     ends: bool,
 }
 

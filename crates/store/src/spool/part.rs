@@ -5,8 +5,8 @@
 //! <spool>/<run>.<attempt>/.00000000000000000008.seg.tmp   a segment that was being written
 //! <spool>/<run>.<attempt>/released                   what is known of deleted segments
 //! ```
-//! Invariant: a number that was returned means the same bytes for ever. If its file is lost or damaged, a segment of kind `Lost` takes
-//! its number; it needs no room on the disk.
+//! Invariant: the bytes of a number that was returned never change. If its file is lost or damaged, a segment of kind `Lost` takes its
+//! number; it needs no space on the disk.
 
 use super::books::{PartManifest, ReleasedSegments, SegmentTally};
 use super::error::Error;
@@ -39,13 +39,13 @@ pub(super) struct SpoolPart {
     tally: SegmentTally,
     pub(super) kept: BTreeMap<u64, KeptSegment>,
     pub(super) next: u64,
-    /// Whether it has its End.
+    /// The part has its End.
     pub(super) ended: bool,
-    /// Whether its End is released, so that only the directory and one small file are left.
+    /// The End is released, so that only the directory and one small file are left.
     pub(super) over: bool,
     pub(super) refused_captures: u64,
     pub(super) refused_intervals: u64,
-    /// An End for which there was no room yet.
+    /// An End that did not fit on the disk yet.
     pub(super) pending_end: Option<PendingEnd>,
 }
 
@@ -102,8 +102,8 @@ impl SpoolPart {
             // It was released, and the process ended before it was deleted.
             remove(&part.path(number))?;
         }
-        // Numbers have no gaps, so a missing file below the highest number was lost. Its number must not be used again: the
-        // controller may have seen it.
+        // Numbers have no gaps, so a missing file below the highest number was lost. The number must not be used again: the controller
+        // may have seen it.
         for number in released.below..waiting.last().map_or(released.below, |last| last + 1) {
             match part.read_file(number) {
                 Ok(SegmentFile { segment, bytes }) => part.keep(number, segment.kind, &bytes),
@@ -147,7 +147,7 @@ impl SpoolPart {
 
     fn keep(&mut self, number: u64, kind: SegmentKind, bytes: &[u8]) {
         let hash = ResultSegment::hash(bytes);
-        // A lost segment takes no room.
+        // A lost segment takes no space.
         let bytes = if kind == SegmentKind::Lost { 0 } else { bytes.len() as u64 };
         self.kept.insert(number, KeptSegment { kind, bytes, hash });
         self.tally.add(kind, &hash);
@@ -214,8 +214,8 @@ impl SpoolPart {
         Error::Unknown { run: self.run.clone(), attempt: self.attempt, number }
     }
 
-    /// Deletes the segments below `below`. That they are released is written to the disk first: after a crash in between they are
-    /// deleted, not taken for lost ones.
+    /// Deletes the segments below `below`. The summary is written first: after a crash in between, these segments are deleted and not
+    /// taken for lost ones.
     pub(super) fn release(&mut self, below: u64) -> Result<(), Error> {
         let below = below.min(self.next);
         let rest = self.kept.split_off(&below);
@@ -230,14 +230,14 @@ impl SpoolPart {
         let over = self.ended && self.kept.is_empty();
         let released = ReleasedSegments::new(below, &gone, over);
         let written = self.write_released(&released).or_else(|error| match going.keys().next() {
-            // On a full disk, deleting the first of these segments makes room for the note. The controller has stored it.
+            // On a full disk, deleting the first of these segments frees space for the note. The controller has stored it.
             Some(first) if error.is_full_disk() => {
                 remove(&self.path(*first))?;
                 self.write_released(&released)
             }
             _ => Err(error),
         });
-        // Nothing is released then. The first segment may be gone: it was stored, and is found as lost after a restart.
+        // Nothing is released then. The first segment may be deleted: the controller has it, and a restart finds it as lost.
         if let Err(error) = written {
             self.kept.extend(going);
             return Err(error);
@@ -307,8 +307,8 @@ fn scan(directory: &Path) -> Result<FoundFiles, Error> {
     Ok(found)
 }
 
-/// What was released. If the file cannot be read, the disk has damaged it: then the segments that exist are kept, and nothing is known
-/// of those before them.
+/// Reads the summary of the released segments. If the file cannot be read, the disk has damaged it: then the segments that exist are
+/// kept, and those before them have no counts.
 fn read_released(directory: &Path, lowest: u64) -> Result<ReleasedSegments, Error> {
     let path = directory.join(RELEASED);
     match fs::read(&path) {

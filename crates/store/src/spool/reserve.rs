@@ -1,5 +1,5 @@
-//! Room on the disk for a node's final results, set aside before a run begins. Whatever fills the disk meanwhile, the run's counters
-//! can be written. If the disk has no such room, the run is refused before anything is sent.
+//! Disk space for a node's final results, reserved before a run begins. Even if the disk fills up during the run, the run's counters
+//! can be written. If the disk has no such space, the run is refused before anything is sent.
 
 use super::error::Error;
 use packetrig_sys::disk;
@@ -11,7 +11,7 @@ const WANTED: u64 = 4 << 20;
 /// Bytes that are enough for a few streams.
 const LEAST: u64 = 64 << 10;
 
-/// A file that sets room aside. It is removed on drop.
+/// A placeholder file that reserves disk space. It is removed on drop.
 #[derive(Debug)]
 pub(super) struct DiskReserve {
     path: PathBuf,
@@ -23,9 +23,9 @@ impl DiskReserve {
         Self { path: directory.join("reserve"), is_held: false }
     }
 
-    /// Sets the room aside, or less if the disk has less.
+    /// Reserves the space, or less if the disk has less.
     pub(super) fn hold(&mut self) -> Result<(), Error> {
-        // A smaller reserve is better than none: it still has room for the counters of a few streams.
+        // A smaller reserve is better than none: it is still enough for the counters of a few streams.
         let mut bytes = WANTED;
         while !self.is_held {
             match disk::set_aside(&self.path, bytes) {
@@ -38,9 +38,9 @@ impl DiskReserve {
         Ok(())
     }
 
-    /// Frees the room; `false` if none was set aside.
+    /// Frees the space; `false` if none was reserved.
     pub(super) fn give_up(&mut self) -> bool {
-        // Fails only if it is gone already, and so takes no room.
+        // Fails only if it is removed already, and so takes no space.
         drop(std::fs::remove_file(&self.path));
         std::mem::replace(&mut self.is_held, false)
     }

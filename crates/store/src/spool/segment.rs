@@ -21,10 +21,10 @@ pub const HEADER: usize = 64;
 const SEALED: usize = 32;
 /// Longest name of a capture.
 pub const NAME_ROOM: usize = 200;
-/// Most bytes of payload, whatever the name.
+/// Most bytes of payload, even with the longest name.
 pub const PAYLOAD_ROOM: usize = SEGMENT_ROOM - HEADER - NAME_ROOM;
 
-/// What a segment is a piece of.
+/// Kind of the value that a segment is a piece of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SegmentKind {
     /// Counters so far: a `CountSample` as compressed JSON.
@@ -39,7 +39,7 @@ pub enum SegmentKind {
 }
 
 impl SegmentKind {
-    /// Its name in files, rows and messages.
+    /// Name of the kind in files, rows and messages.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Interval => "interval",
@@ -89,24 +89,24 @@ pub struct ResultSegment {
     pub name: String,
     /// Offset of the payload in its value.
     pub offset: u64,
-    /// Whether the value ends with this segment.
+    /// The value ends with this segment.
     pub last: bool,
     pub payload: Vec<u8>,
 }
 
-/// Why bytes are not a valid segment.
+/// Defect of bytes that are not a valid segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenSegment {
-    /// Truncated, or something else.
+    /// The bytes are truncated, or something else.
     #[error("it is not a segment, or was truncated")]
     Form,
-    /// Of another version.
+    /// The segment has another version.
     #[error(
         "it has version {0}, and this packetrig reads version {VERSION}; use the same packetrig on node and controller"
     )]
     Version(u8),
-    /// Altered, or of another run, attempt or number.
+    /// The bytes were altered, or belong to another run, attempt or number.
     #[error("its checksum is wrong")]
     Checksum,
 }
@@ -128,7 +128,7 @@ impl ResultSegment {
         bytes.extend(self.offset.to_le_bytes());
         bytes.extend(u32::try_from(self.payload.len()).map_err(|_| BrokenSegment::Form)?.to_le_bytes());
         bytes.extend(key.attempt.to_le_bytes());
-        // The place of the checksum, which is computed over everything else.
+        // Placeholder of the checksum, which is computed over everything else.
         bytes.extend([0; HEADER - SEALED]);
         bytes.extend(self.name.as_bytes());
         bytes.extend(&self.payload);

@@ -315,13 +315,13 @@ fn a_segment_of_another_version_is_not_thrown_away() {
     assert!(error.to_string().contains("version 2"), "{error}");
 }
 
-/// What the writing side does between two crashes.
+/// Actions of the writing side between two crashes.
 #[derive(Clone, Debug)]
 enum CrashStep {
     Interval,
     Value(usize),
     Release(prop::sample::Index),
-    /// The power goes; part of a file that was being written is there.
+    /// The power fails; a part of a file that was being written is on the disk.
     Crash(prop::sample::Index),
 }
 

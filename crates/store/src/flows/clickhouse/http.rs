@@ -23,7 +23,7 @@ pub(super) fn post(
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
     match status {
-        // ClickHouse may fail after it has sent status 200: then this header tells.
+        // ClickHouse may fail after it has sent status 200: then the answer has this header.
         Some("200") if !head.contains("X-ClickHouse-Exception-Code") => Ok(()),
         Some(status) => {
             let shown: String = body.trim().chars().take(SHOWN).collect();
@@ -51,7 +51,8 @@ fn exchange(options: &ClickHouseOptions, parameters: &[(&str, &str)], body: &[u8
     }
     head.extend(["\r\nContent-Length: ", &body.len().to_string(), "\r\n\r\n"]);
     stream.write_all(head.as_bytes())?;
-    // A server that refuses may answer and close before it has read everything. Its answer says more than the broken pipe does.
+    // A server that refuses may answer and close before it has read everything. The answer explains more than the broken pipe
+    // does.
     let sent = stream.write_all(body);
     let mut answer = Vec::new();
     let read = stream.take(LONGEST_ANSWER).read_to_end(&mut answer);

@@ -1,4 +1,4 @@
-//! The columns of a stored ledger, and the ledger that has these values again.
+//! The columns of a stored ledger, and the way back from stored values to a ledger.
 
 use crate::flows::RecordMaker;
 use packetrig_flow::element::{ElementKind, ElementValue};
@@ -13,12 +13,12 @@ pub struct LedgerRow {
     pub ledger: MeterLedger,
 }
 
-/// A number of the ledger table. Numbers that a source may not know can be absent.
+/// A number of the ledger table. Numbers that some sources do not count can be absent.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerColumn {
     pub name: &'static str,
     pub kind: ElementKind,
-    /// Whether it can be absent.
+    /// The value can be absent.
     pub optional: bool,
     pub value: fn(&LedgerRow) -> Option<ElementValue<'static>>,
 }
@@ -175,7 +175,7 @@ fn carried_named(name: &str, value: &impl Fn(&str) -> Option<u64>) -> CarriedRec
     }
 }
 
-/// In the order of [`IgnoredReason::ALL`].
+/// Column names in the order of [`IgnoredReason::ALL`].
 const IGNORED: [&str; IgnoredReason::ALL.len()] = [
     "ignoredArp",
     "ignoredNotIp",

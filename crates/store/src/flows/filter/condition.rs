@@ -60,7 +60,7 @@ const END: &str = "flowEndNanoseconds";
 impl ConditionOperand {
     pub(super) const DURATION_MILLIS: Self = Self::Duration { unit_ns: NANOS_PER_MILLI };
 
-    /// The columns that it needs.
+    /// The columns that the operand is computed from.
     pub(in crate::flows) fn columns(self) -> Vec<&'static str> {
         match self {
             Self::Column(column) | Self::Bits { column, .. } => vec![column],
@@ -90,7 +90,7 @@ impl ConditionOperand {
         }
     }
 
-    /// Its columns in a chunk, found once for all rows.
+    /// Finds the operand's columns in a chunk, once for all rows.
     pub(in crate::flows) fn cells(self, chunk: &RowChunk) -> OperandCells<'_> {
         match self {
             Self::Column(column) => {
@@ -218,7 +218,7 @@ impl FlowCondition {
         }
     }
 
-    /// Whether it may hold for a row of a row group, according to the file's statistics.
+    /// Returns whether it may hold for a row of a row group, according to the file's statistics.
     pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
         let ConditionOperand::Column(column) = self.operand else { return true };
         match &self.test {
@@ -297,7 +297,7 @@ fn bounds_of(column: &ColumnChunkMetaData, statistics: &Statistics) -> Option<Va
     }
 }
 
-/// Whether the bounds are in the order of unsigned numbers: because the column is unsigned, or no value is negative.
+/// Returns whether the bounds are in the order of unsigned numbers: the column is unsigned, or no value is negative.
 fn is_in_order(column: &ColumnChunkMetaData, least: i64) -> bool {
     let is_unsigned = matches!(
         column.column_descr().logical_type_ref(),

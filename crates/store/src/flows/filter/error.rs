@@ -10,7 +10,7 @@ pub struct FilterError {
     line_number: usize,
     /// Characters of the line before the error.
     before: usize,
-    /// Characters to underline.
+    /// Number of characters to underline.
     width: usize,
     what: String,
     help: String,
@@ -47,7 +47,7 @@ impl FilterError {
     }
 }
 
-/// Control characters would break the line, or act on the terminal.
+/// Replaces control characters, which would break the line or act on the terminal.
 fn on_one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -26,7 +26,7 @@ impl FilterExpression {
     fn cost(&self) -> usize {
         match self {
             Self::One(condition) => condition.cost(),
-            // Parses a text.
+            // It parses a text for each row.
             Self::Field(_) => 16,
             Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::cost).sum::<usize>() + parts.len(),
         }
@@ -53,7 +53,7 @@ impl FilterExpression {
         }
     }
 
-    /// Whether it holds for every record, as far as its form tells.
+    /// Returns whether its form alone shows that it holds for every record.
     fn is_everything(&self) -> bool {
         match self {
             Self::One(_) | Self::Field(_) => false,
@@ -97,7 +97,7 @@ impl FilterExpression {
         }
     }
 
-    /// Whether it may hold for a row of a row group.
+    /// Returns whether it may hold for a row of a row group.
     pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
         match self {
             Self::One(condition) => condition.may_hold(group),

@@ -19,7 +19,7 @@ pub(super) const OTHER_FIELDS: &str = "otherFields";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldName {
     pub(super) name: String,
-    /// Where records have it. Conditions here are for fields in `otherFields` only.
+    /// Its place in records. Conditions here are for fields in `otherFields` only.
     pub(super) place: FieldPlace,
     kind: DataKind,
 }
@@ -39,7 +39,7 @@ pub(super) enum FieldTest {
 pub(super) struct FieldCondition {
     pub(super) field: FieldName,
     pub(super) test: FieldTest,
-    /// Whether it holds for records that do not pass the test, including those without the field.
+    /// The condition holds for records that do not pass the test, including those without the field.
     pub(super) is_negated: bool,
 }
 
@@ -54,7 +54,7 @@ impl FieldCondition {
         rows.retain(|&row| self.field.passes(fields.word(row), &self.test) != self.is_negated);
     }
 
-    /// Whether it may hold for a row of a row group: it cannot if no record there has other fields.
+    /// Returns whether it may hold for a row of a row group: it cannot if no record there has other fields.
     pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
         let column = group.columns().iter().find(|column| column.column_path().parts() == [OTHER_FIELDS]);
         let greatest = column.map(|column| column.statistics().and_then(Statistics::max_bytes_opt));
@@ -84,7 +84,7 @@ impl FieldName {
         }
     }
 
-    /// Whether values are compared as texts.
+    /// Returns whether values are compared as texts.
     pub(super) const fn is_text(&self) -> bool {
         matches!(self.kind, DataKind::Text | DataKind::Bytes)
     }
@@ -103,7 +103,7 @@ impl FieldName {
         }
     }
 
-    /// Whether values have an order.
+    /// Returns whether values have an order.
     pub(super) const fn has_order(&self) -> bool {
         matches!(self.kind, DataKind::Unsigned | DataKind::Signed | DataKind::Float)
     }
@@ -130,7 +130,8 @@ impl FieldName {
         }
     }
 
-    /// Whether a record with these other fields passes a test. If a field occurs several times, one of them has to pass.
+    /// Returns whether a record with these other fields passes a test. If the field occurs several times, one of
+    /// its values has to pass.
     pub(super) fn passes(&self, fields: &str, test: &FieldTest) -> bool {
         // Most records do not have the field, and a search for its name is faster than parsing the text.
         if !fields.contains(&self.name) {
@@ -146,7 +147,7 @@ impl FieldName {
         })
     }
 
-    /// A repeated field has `#2`, `#3` and so on after its name.
+    /// Returns whether a member of `otherFields` is this field. A repeated field has `#2`, `#3` and so on after its name.
     fn is_called(&self, name: &str) -> bool {
         name.strip_prefix(&self.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
     }

@@ -6,8 +6,8 @@
 //! single    = { "not" } ( "(" either ")" | condition )
 //! condition = words of a term, then what its syntax requires
 //! ```
-//! Invariant: the length of the text, the nesting and the number of conditions are bounded, and so is the cost of parsing and of
-//! testing a record.
+//! Invariant: the length of the text, the nesting and the number of conditions are bounded, and so is the cost of parsing
+//! and of testing a record.
 
 mod field;
 mod operands;
@@ -64,9 +64,9 @@ struct FilterParser<'a> {
     conditions: usize,
 }
 
-/// The subject of a condition: a term of the list, or a column.
+/// The subject of a condition: a term of [`TERMS`], a column or a field.
 struct FilterSubject {
-    /// As the user wrote it.
+    /// The words of the user.
     phrase: String,
     syntax: TermSyntax,
     operands: Vec<ConditionOperand>,
@@ -77,7 +77,7 @@ struct FilterSubject {
 /// The values that a condition asks for.
 struct WantedValues {
     set: RangeSet,
-    /// Whether all other values are wanted instead.
+    /// All other values are wanted instead.
     is_negated: bool,
 }
 

@@ -51,7 +51,7 @@ impl RangeSet {
         Self(gaps)
     }
 
-    /// Whether a value is in the set.
+    /// Returns whether a value is in the set.
     pub(super) fn has(&self, value: u128) -> bool {
         // Most sets are a single range.
         if let [range] = self.0[..] {
@@ -61,7 +61,7 @@ impl RangeSet {
         after > 0 && self.0[after - 1].greatest >= value
     }
 
-    /// Whether any value between these bounds is in the set.
+    /// Returns whether any value between these bounds is in the set.
     pub(super) fn meets(&self, bounds: ValueRange) -> bool {
         let after = self.0.partition_point(|range| range.least <= bounds.greatest);
         after > 0 && self.0[after - 1].greatest >= bounds.least

@@ -5,18 +5,18 @@ use super::condition::ConditionOperand;
 /// A term that a condition can begin with.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterTerm {
-    /// Its spelling; alternatives follow the first.
+    /// Spellings; the first one is preferred.
     pub phrases: &'static [&'static str],
-    /// How nfdump's form differs.
+    /// Difference from nfdump's form.
     pub nfdump: NfdumpForm,
-    /// What it tests.
+    /// Description of the tested value, for the book.
     pub meaning: &'static str,
     pub(super) syntax: TermSyntax,
     /// The values that it tests. The condition holds if one of them passes.
     pub(super) operands: &'static [ConditionOperand],
 }
 
-/// Whether nfdump has a term, and how it differs.
+/// Relation of a term to nfdump's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfdumpForm {
     Same,
@@ -26,18 +26,18 @@ pub enum NfdumpForm {
     Unknown,
 }
 
-/// What follows the words of a term.
+/// Syntax behind the words of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TermSyntax {
-    /// Nothing: it holds for every record.
+    /// Nothing follows; the condition holds for every record.
     Everything,
-    /// Nothing: both addresses are IPv4.
+    /// Nothing follows; both addresses are IPv4.
     Version4,
-    /// Nothing: one of the addresses is not IPv4.
+    /// Nothing follows; one of the addresses is not IPv4.
     Version6,
     /// A number, a comparison with one, or a list.
     Number,
-    /// As [`Self::Number`], with the suffixes `k`, `m`, `g` and `t` for powers of a thousand.
+    /// A number as in [`Self::Number`], with the suffixes `k`, `m`, `g` and `t` for powers of a thousand.
     Count,
     /// A time in milliseconds, or with its unit.
     Time,

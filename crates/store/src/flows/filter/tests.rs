@@ -233,7 +233,7 @@ fn expressions_keep_the_records_that_they_describe() {
     }
 }
 
-/// As nfdump has it: `flags S and not flags AFRPU` is a SYN and nothing else.
+/// nfdump's meaning: `flags S and not flags AFRPU` is a SYN and nothing else.
 #[test]
 fn no_flags_of_several_is_none_of_them() {
     let records = various();
@@ -278,7 +278,7 @@ fn row_groups_without_an_answer_are_not_read() {
     assert_eq!((groups("src ip 10.0.0.1"), groups("src ip 203.0.113.1")), (0, 8));
 }
 
-/// The text, its first line of blame, what is marked, and a word of the help.
+/// The text, the first line of the message, the marked part, and a word of the help.
 const FAULTS: &[(&str, &str, &str, &str)] = &[
     ("src ip 10.0.0.1 and port http", "`http` is not a value for `port`", "http", "`> 3`"),
     ("src", "`src` is not a complete condition", "src", "ip, mac, net"),
@@ -340,7 +340,7 @@ fn a_fault_is_named_at_its_place_with_what_is_possible() {
     }
 }
 
-/// Of every element of the registry, either way, and by its name or its number.
+/// Covers every element of the registry, in both directions, by its name and by its number.
 #[test]
 fn a_field_is_asked_for_only_where_records_may_have_it() {
     let mut asked = 0;
@@ -430,7 +430,7 @@ proptest! {
         let text = words.join(if glue == 0 { " " } else { "" });
         match text.parse::<FlowFilter>() {
             Ok(filter) => {
-                // What was understood can be asked of both directions, and has columns that there are.
+                // A filter that was parsed can be reversed, and its columns exist.
                 let both = filter.or(&filter.of_reverse());
                 prop_assert!(both.columns().iter().all(|name| crate::flows::columns::find_column(name).is_some()));
             }

@@ -12,7 +12,7 @@ const THOUSANDS: [(&str, u64); 4] =
 /// Units of times, in milliseconds.
 const TIMES: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
 
-/// How a column's values are written.
+/// The syntax of a column's values.
 pub(super) const fn syntax_of(kind: ElementKind) -> TermSyntax {
     match kind {
         ElementKind::Unsigned(64) => TermSyntax::Count,

@@ -126,7 +126,7 @@ impl KafkaBroker {
         match code {
             // 46: the broker has this batch already; its first answer was lost.
             0 | 46 => Ok(ProduceOutcome::Stored),
-            // The broker does not know this producer's sequence: a new producer id is needed.
+            // The broker has lost this producer's sequence: a new producer id is needed.
             45 | 47 | 59 => Err(Error::OutOfSequence { peer: self.peer.clone() }),
             // Too large, not authorised, or not valid: the same batch would be refused again.
             10 | 17 | 18 | 29 | 31 | 32 | 42 | 43 | 44 | 87 => {
@@ -181,7 +181,7 @@ impl KafkaBroker {
     }
 }
 
-/// What a broker knows of the cluster and one topic.
+/// The cluster and one topic, as a broker describes them.
 struct BrokerMetadata {
     /// Addresses of the brokers by their ids.
     brokers: BTreeMap<i32, String>,

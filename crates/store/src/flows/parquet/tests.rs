@@ -212,7 +212,8 @@ fn a_partition_that_is_removed_costs_the_file_in_it_and_nothing_else() {
     sink.close().1.unwrap();
 }
 
-/// A directory of its name keeps a file from getting it, for ever if nobody removes it.
+/// A directory with the file's final name keeps the file from getting it until somebody removes the
+/// directory.
 #[test]
 fn a_file_that_cannot_be_finished_holds_up_no_other() {
     let directory = tempfile::tempdir().unwrap();
@@ -365,7 +366,7 @@ fn an_exporter_that_chooses_its_times_makes_no_more_files_than_hours_around_now(
     let (kept, done) = sink.close();
     done.unwrap();
     assert_eq!((kept.stored.records, kept.balances()), (10_000, true), "every record is kept");
-    // Nine hours at most if the hour has changed meanwhile, and the default partition.
+    // At most nine hours, if the hour has changed during the test, and the default partition.
     let files = count_files(directory.path());
     println!("{files} files of 5009 hours that an exporter chose");
     assert!((8..=2 + PartitionedHours::NEAR + 1).contains(&files), "{files} files");

@@ -20,7 +20,7 @@ const WINDOW: usize = 1 << 18;
 
 #[derive(Debug, Default)]
 pub(super) struct FileRemains {
-    /// How much of the file is kept: up to the end of the last whole row group, or of damage that is left in place.
+    /// Length of the part that is kept: up to the end of the last whole row group, or of damage that is left in place.
     pub(super) end: u64,
     /// Footer of the whole row groups, if there are any.
     pub(super) footer: Option<FileFooter>,
@@ -120,7 +120,8 @@ impl BlockPlace {
 
     /// The footer, if it is whole.
     fn footer(&self, file: &File) -> io::Result<Option<Vec<u8>>> {
-        // Its last bytes first: most bytes that could be a head are not, and this dismisses them without reading a footer.
+        // The last bytes are read first: most bytes that look like a head are none, and this dismisses them without reading a
+        // footer.
         let mut end = [0; FOOTER_END];
         file.read_exact_at(&mut end, self.end - FOOTER_END as u64)?;
         if !is_footer_end(end, self.head.footer - FOOTER_END as u64) {
@@ -174,18 +175,18 @@ fn next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// Whether the bytes from `at` are the beginning of a block, or only zeros: then the process was killed, or the power
+/// Returns whether the bytes from `at` are the beginning of a block, or only zeros: then the process was killed, or the power
 /// failed, while the block was written.
 fn is_cut_block(file: &File, at: u64, length: u64) -> io::Result<bool> {
     if at + BlockHead::BYTES as u64 > length {
         return Ok(true);
     }
-    // Zeros: room that was set aside, or a file system that extended the file before it wrote the data.
+    // Zeros come from reserved space, or from a file system that extended the file before it wrote the data.
     let is_longer = BlockPlace::read(file, at, length)?.is_some_and(|place| place.end > length);
     Ok(is_longer || is_empty(file, at, length)?)
 }
 
-/// Whether a part of the file has only zeros.
+/// Returns whether a part of the file has only zeros.
 fn is_empty(file: &File, mut at: u64, end: u64) -> io::Result<bool> {
     let mut window = vec![0; WINDOW];
     while at < end {
@@ -217,7 +218,8 @@ fn window_bytes(from: u64, to: u64) -> usize {
     exact_usize((to - from).min(WINDOW as u64))
 }
 
-/// Whether the bytes from `from` are the footer of the whole file: then its process was killed before it could rename the file.
+/// Returns whether the bytes from `from` are the footer of the whole file: then its process was killed before
+/// it could rename the file.
 fn ends_with_footer(file: &File, from: u64, length: u64) -> io::Result<bool> {
     let Some(footer) = (length - from).checked_sub(FOOTER_END as u64) else { return Ok(false) };
     let mut end = [0; FOOTER_END];
@@ -225,7 +227,7 @@ fn ends_with_footer(file: &File, from: u64, length: u64) -> io::Result<bool> {
     Ok(is_footer_end(end, footer))
 }
 
-/// Whether a footer with `footer` bytes of metadata ends like this.
+/// Returns whether a footer with `footer` bytes of metadata ends like this.
 fn is_footer_end(end: [u8; FOOTER_END], footer: u64) -> bool {
     let (length, magic) = end.split_at(FOOTER_END - MAGIC.len());
     magic == MAGIC && u32::try_from(footer).is_ok_and(|footer| length == footer.to_le_bytes())

@@ -12,7 +12,7 @@ const GROUP_ROWS: u16 = 40;
 const GROUPS: u16 = 5;
 const NAME: &str = ".flows-000000.parquet.partial";
 
-/// What is on the disk of a process that has written five row groups of 40 records each when it is killed.
+/// The files of a process that was killed after it had written five row groups of 40 records each.
 fn killed() -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let mut options = ParquetOptions::new(directory.path());
@@ -55,7 +55,7 @@ fn first(groups: usize) -> Vec<u64> {
     (0..groups as u64 * u64::from(GROUP_ROWS)).collect()
 }
 
-/// Where the blocks of a file end.
+/// Offsets at which the blocks of a file end.
 fn block_ends(bytes: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut at = MAGIC.len();
@@ -181,7 +181,7 @@ fn the_search_costs_what_the_file_is_worth() {
     let block = killed()[..block_ends(&killed())[0]].to_vec();
     let cost = |times: usize| {
         let mut bytes = MAGIC.to_vec();
-        // What looks like a head wherever one looks: small numbers.
+        // Bytes that look like a head at every offset: small numbers.
         bytes.extend([16_u8, 0, 0, 0, 0, 0, 0, 0].repeat(times << 14));
         bytes.extend(&block[MAGIC.len()..]);
         let directory = left_with(&bytes);

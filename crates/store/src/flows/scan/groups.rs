@@ -22,7 +22,7 @@ pub(super) struct GroupPlaces<'a> {
     pub(super) others: Vec<ColumnPlace>,
 }
 
-/// A wanted column: its index in the file, if it is there, and the kind that it must have.
+/// A wanted column: its index in the file, if the file has it, and the kind that it must have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ColumnPlace {
     name: &'static str,

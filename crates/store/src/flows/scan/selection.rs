@@ -1,4 +1,4 @@
-//! Which rows of files are read: those that a filter selects, or those at known places.
+//! Selections of rows to read: those that a filter selects, or those at known places.
 
 use super::{RowChunk, RowPlace};
 use crate::flows::filter::FlowFilter;
@@ -25,7 +25,7 @@ impl RowSelection<'_> {
         self.may_have(first, next)
     }
 
-    /// Whether there may be selected rows in the row group whose first row is at `first`.
+    /// Returns whether the row group whose first row is at `first` may have selected rows.
     pub(super) fn may_have_group(self, metadata: &RowGroupMetaData, first: RowPlace) -> bool {
         match self {
             Self::Filter(filter) => filter.may_keep(metadata),

@@ -37,7 +37,7 @@ fn nullable() -> Vec<TypePtr> {
     columns.map(|(name, (physical, logical))| column(name, physical, logical, Repetition::OPTIONAL)).collect()
 }
 
-/// Writes a column, which is told by its number.
+/// Writes the values of the column with this number.
 type ColumnFill = dyn Fn(usize, &mut SerializedColumnWriter<'_>);
 
 /// A file with one row group for each `fill`.
@@ -58,7 +58,7 @@ fn file(path: &Path, columns: Vec<TypePtr>, fills: &[&ColumnFill]) {
     file.close().unwrap();
 }
 
-/// Three rows, of which the one in the middle is null in every column; of the start, if it is wanted.
+/// Three rows; the middle one is null in every column. The start is null in it only on request.
 fn holed(start_is_null: bool) -> impl Fn(usize, &mut SerializedColumnWriter<'_>) {
     move |index, column| {
         let bytes = |values: [&[u8]; 2]| values.map(|value| ByteArray::from(value.to_vec()));

@@ -5,7 +5,7 @@
 //! table was full, a [`GroupSketch`] has a bound from above for every group: later scans pass over groups that cannot be among the
 //! largest, so there are usually two scans. An order that is no sum, such as a rate, has no such bound.
 //!
-//! Invariant: a group in the table has everything that the records so far have of it.
+//! Invariant: the sum of a group in the table includes every record of the group so far.
 
 use super::sketch::GroupSketch;
 use super::{GroupSum, TopQuestion};
@@ -51,7 +51,7 @@ pub(super) struct GroupCounter<'a> {
     counted: CountedGroups,
 }
 
-/// What all scans have counted so far.
+/// Result of all scans so far.
 #[derive(Debug, Default)]
 pub(super) struct CountedGroups {
     /// The largest groups, largest first.
@@ -59,7 +59,7 @@ pub(super) struct CountedGroups {
     pub(super) total: GroupSum,
     pub(super) groups: u64,
     pub(super) groups_are_estimated: bool,
-    /// Whether scans had different records.
+    /// Two scans had different records.
     pub(super) has_changed: bool,
 }
 
@@ -79,7 +79,7 @@ impl<'a> GroupCounter<'a> {
         }
     }
 
-    /// A record adds this to a group.
+    /// Adds the values of a record to its group.
     pub(super) fn add(&mut self, key: &[u8], has: GroupSum) {
         self.scanned.add(has);
         if !self.is_of_scan(key, has) {
@@ -96,7 +96,7 @@ impl<'a> GroupCounter<'a> {
         }
     }
 
-    /// Whether this scan counts the group.
+    /// Returns whether this scan counts the group.
     fn is_of_scan(&mut self, key: &[u8], has: GroupSum) -> bool {
         if self.is_first_scan && self.range.last == u64::MAX {
             return true;
@@ -112,7 +112,7 @@ impl<'a> GroupCounter<'a> {
         self.range.contains(hash)
     }
 
-    /// The table is full: the groups with the larger hashes leave it to a later scan.
+    /// Makes room in the full table: leaves the groups with the larger hashes to a later scan.
     fn narrow(&mut self) {
         let order = self.question.order;
         if self.is_first_scan && self.sketch.is_none() && order.is_sum() {
@@ -125,7 +125,7 @@ impl<'a> GroupCounter<'a> {
         sums.retain(|key, _| range.contains(hashes.hash_one(key)));
     }
 
-    /// All records were given once more. `false`: they are to be given again.
+    /// Ends a scan over all records. Returns `false` if another scan is needed.
     pub(super) fn end_scan(&mut self) -> bool {
         let scanned = std::mem::take(&mut self.scanned);
         if self.is_first_scan {

@@ -21,7 +21,7 @@ impl GroupSketch {
         Self { counters: vec![0; COUNTERS], marks: vec![0; MARKS / 64] }
     }
 
-    /// A group with this hash has so much more.
+    /// Adds `more` to the counter of a group with this hash.
     pub(super) fn add(&mut self, hash: u64, more: u64) {
         let counter = &mut self.counters[place(hash, COUNTERS)];
         *counter = counter.saturating_add(more);
@@ -29,7 +29,7 @@ impl GroupSketch {
         self.marks[mark / 64] |= 1 << (mark % 64);
     }
 
-    /// What a group with this hash has at most.
+    /// Upper bound for the sum of a group with this hash.
     pub(super) fn most(&self, hash: u64) -> u64 {
         self.counters[place(hash, COUNTERS)]
     }

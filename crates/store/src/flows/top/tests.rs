@@ -182,7 +182,7 @@ fn groups_of_one_size_that_do_not_fit_are_all_counted() {
     }
 }
 
-/// As the retention of a collector does.
+/// The second scan lacks a record, as when the retention of a collector removes a file.
 #[test]
 fn files_that_change_between_two_scans_are_noticed() {
     let asked = question("src-ip", TopOrder::Packets, 5);

@@ -90,7 +90,7 @@ impl FilterParser<'_> {
     pub(super) fn no_value(&self, subject: &FilterSubject) -> FilterError {
         let token = self.peek();
         let what = if token.kind == TokenKind::End {
-            // With the comparison, if one is written.
+            // The message names the comparison too, if there is one.
             let last = self.tokens.get(self.next.saturating_sub(1)).map_or("", |token| token.text);
             let is_part = subject.phrase.split(' ').any(|word| word.eq_ignore_ascii_case(last));
             let after = if is_part { subject.phrase.clone() } else { format!("{} {last}", subject.phrase) };
