@@ -46,6 +46,7 @@ impl SendGate {
 
     /// Makes the gate of senders under a lease that has not begun: it is shut until a deadline is set.
     pub fn leased() -> Self {
+        // Time 0 of CLOCK_BOOTTIME is long past on any running machine.
         Self { deadline: Arc::new(AtomicU64::new(0)) }
     }
 
@@ -66,6 +67,7 @@ impl SendGate {
     /// Shuts it now, if there is a lease.
     pub fn shut(&self) {
         if let Some(deadline) = self.deadline() {
+            // The earlier of both: shutting must not extend a lease that has ended already.
             self.set_deadline(deadline.min(clock::boottime_ns()));
         }
     }

@@ -14,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Refuses the interface with this number, if it or anything stacked with it is part of a network that people use. `port` is
 /// its name for messages.
 pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Result<(), Error> {
+    // The kernel is not asked: a confirmed port must work even if its relatives cannot be listed.
     if confirmed {
         return Ok(());
     }
@@ -23,9 +24,11 @@ pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Re
 /// The interfaces of a namespace that [`permit_port`] refuses, by number, each with the reason.
 pub fn refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
     let all = look(netns)?;
+    // `look` puts the caller's namespace first; the others only help to judge it.
     let own = all.first().map(|own| own.links.as_slice()).unwrap_or_default();
     let mut refused = BTreeMap::new();
     for link in own.iter().map(|of| &of.link) {
+        // Without confirmation: the list shows every refusal, also of ports that the user may confirm later.
         if let Err(refusal) = judge(&link.name, &relatives(&all, link.index), false) {
             refused.insert(link.index, refusal);
         }
@@ -144,6 +147,7 @@ fn objection(relative: &StackedInterface) -> Option<String> {
             "{who} carries the default route, so test traffic could reach other people's networks"
         ));
     }
+    // Checked before the exemption of the device under test: its routes may lead back into a network that people use.
     if let Some(reason) = objection_to_unknown(relative) {
         return Some(format!("{who} {reason}"));
     }
@@ -188,6 +192,7 @@ fn is_for_tests(address: IpAddr) -> bool {
 }
 
 fn in_block(address: Ipv4Addr, block: Ipv4Addr, prefix: u32) -> bool {
+    // XOR clears the bits that agree, so a prefix that agrees shifts to zero.
     (address.to_bits() ^ block.to_bits()) >> (32 - prefix) == 0
 }
 

@@ -159,6 +159,7 @@ fn neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> Vec<S
         let ports = here.iter().filter(|of| is_kind(&of.link, &[SWITCH]));
         next.extend(ports.map(|of| (namespace, of.link.index)));
     }
+    // An unbound tunnel leaves by any route of its underlay. A bound one has that interface as `peer`, and `below` finds it.
     if is_kind(&own.link, &TUNNELS) && own.link.peer.is_none() {
         let underlay = namespace_of_peer(all, namespace, &own.link);
         next.extend(underlay.into_iter().flat_map(|underlay| routed(all, underlay)));
@@ -173,8 +174,8 @@ fn routed(all: &[StackNamespace], namespace: usize) -> impl Iterator<Item = Stac
     links.filter(|link| !link.link.loopback).map(move |link| (namespace, link.link.index))
 }
 
-/// Reads the namespace of an interface first, then all others that can be entered, then those that the kernel describes by
-/// number.
+/// Reads the namespace of an interface first, then all others that can be entered, then those that the kernel
+/// describes by their number only.
 pub(crate) fn look(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::Error> {
     let own = netns.inode()?;
     // The caller's namespace must be number 0 in the list: `stacked_with` starts there.
@@ -215,6 +216,7 @@ fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found
             if known.contains_key(&id) || all.len() >= MOST_NAMESPACES || !tried.insert(id) {
                 continue;
             }
+            // A refusal is no error: the interface that leads there is then reported as leading out of sight.
             let Ok(numbered) = numbered(netns, id) else { continue };
             known.insert(id, all.len());
             members.push(all.len());
@@ -224,6 +226,7 @@ fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found
         }
     }
     for member in members {
+        // The kernel gave all these numbers as seen from `base`, so its members share one map.
         all[member].known.clone_from(&known);
     }
 }

@@ -121,6 +121,7 @@ impl<'a> SegmentBatch<'a> {
     }
 
     fn examine_late(&mut self, id: &'a SegmentId, bytes: &'a [u8]) -> Result<Outcome, Error> {
+        // No draft has checked this id, and it may become the name of a directory.
         check_id(&id.run.0)?;
         let segment = read_segment(id, bytes)?;
         let hash = ResultSegment::hash(bytes);
@@ -133,6 +134,7 @@ impl<'a> SegmentBatch<'a> {
                 return Ok(Outcome::Settled(Ok(StoreOutcome::Again)));
             }
             Some(_) => return Err(Error::Differs(id.clone())),
+            // Only a new segment counts: a repeat takes no more space.
             None => self.quotas.admit_late(self.catalogue, id, bytes.len())?,
         }
         let run = self.late_directory(&id.run)?;
@@ -157,6 +159,7 @@ impl<'a> SegmentBatch<'a> {
         if let Some(known) = self.late_directories.get(run) {
             return Ok(known.clone());
         }
+        // Remembered for the batch: one look-up for each run, and one pack.
         let directory = self.catalogue.late_directory(run)?;
         self.late_directories.insert(run.clone(), directory.clone());
         Ok(directory)
@@ -283,6 +286,7 @@ fn is_full(error: &Error) -> bool {
 fn read_segment(id: &SegmentId, bytes: &[u8]) -> Result<ResultSegment, Error> {
     let segment = ResultSegment::decode(&key(id), bytes)
         .map_err(|source| Error::BadSegment { id: id.clone(), source })?;
+    // The checksum does not cover the node's name, which becomes part of a path.
     check_node(&id.node)?;
     Ok(segment)
 }

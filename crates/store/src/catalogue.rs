@@ -148,6 +148,7 @@ impl RunCatalogue {
 
     /// Stores a finished run at once, and returns its directory.
     pub fn record(&self, report: &RunReport, document: &str) -> Result<PathBuf, Error> {
+        // The report is written at once, so nothing can take its space in between.
         let size = ReportSize { document_bytes: document.len() as u64, ..ReportSize::default() };
         self.begin(report.run.clone(), size)?.commit(self, &mut report.clone(), document)
     }
@@ -289,6 +290,7 @@ fn read_rows<T>(
     parameters: impl Params,
     read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<Vec<T>> {
+    // Cached, because the same few statements run for each segment.
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map(parameters, read)?;
     rows.collect()

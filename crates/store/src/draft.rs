@@ -84,6 +84,7 @@ impl RunDraft {
             };
             again.map_err(Error::file("restore", &partial))?;
         }
+        // The row does not have the number of streams and ports: the least size is reserved.
         let size = ReportSize { document_bytes: unfinished.plan.len() as u64, ..ReportSize::default() };
         Self::open(run, partial, directory, size).map(Self::stay)
     }

@@ -82,6 +82,7 @@ pub fn write_run(
     if report.probes.is_some() {
         files.push(table::<ProbeTable>(report));
     }
+    // The metadata describes only tables that this run has.
     let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
     let metadata = csv_metadata(&names);
     files.extend([

@@ -70,6 +70,7 @@ pub(crate) fn gather(
     node: &NodeName,
     rows: &[SegmentRow],
 ) -> Result<GatheredPart, Error> {
+    // Made with the first piece of a capture: a node without captures needs no look-up of similar names.
     let mut captures = None;
     let mut interval = PiecedValue::default();
     let mut result = PiecedValue::default();
@@ -99,6 +100,7 @@ pub(crate) fn gather(
                 captures.take(&segment)?;
             }
             SegmentKind::End => gathered.end = serde_json::from_slice(&segment.payload).ok(),
+            // Already in the tally: the number is used, and its content is lost.
             SegmentKind::Lost => {}
         }
     }
@@ -175,6 +177,7 @@ impl GatheredPart {
     /// Gives captures in the result their paths on this machine. A capture that is not here gets its node's name before its path.
     fn name_captures(&mut self, node: &NodeName) {
         for capture in self.result.iter_mut().flat_map(|result| &mut result.captures) {
+            // The path is one of the node. Pieces carry only the file's name.
             let name = capture.file.rsplit('/').next().unwrap_or_default();
             let here = self.captures.iter().find(|gathered| gathered.name == name);
             capture.file = if let Some(gathered) = here {

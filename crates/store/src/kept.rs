@@ -56,6 +56,7 @@ impl KeptRun {
     pub(crate) fn read(run: RunId, directory: &Path) -> io::Result<Self> {
         let owner = directory.join(OWNER);
         let begun = fs::metadata(&owner).or_else(|_| fs::metadata(directory))?;
+        // The owner's file is written when a process takes the directory; unless the run was resumed, that is its beginning.
         let seconds = begun.mtime().max(0).unsigned_abs();
         Ok(Self {
             run,

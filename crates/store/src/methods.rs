@@ -101,6 +101,7 @@ impl MethodDraft {
         let mut draft = Self::open(new.id, directory)?;
         let head = journal::line(new.head).map_err(Error::damaged(draft.journal_path()))?;
         draft.append_line(&head)?;
+        // The names of the journal and of the directory must survive a power cut before a row names them.
         for directory in [Some(draft.directory.as_path()), draft.directory.parent()].into_iter().flatten() {
             disk::sync(directory).map_err(Error::file("sync", directory))?;
         }
@@ -111,6 +112,7 @@ impl MethodDraft {
     /// Reopens a method as another process left it.
     pub(crate) fn reopen(catalogue: &RunCatalogue, id: &str) -> Result<Self, Error> {
         let mut draft = Self::open(id, catalogue.method_directory(id))?;
+        // Only under the lock that `open` has taken: the other process must not be writing.
         draft.cut_unfinished_line()?;
         Ok(draft)
     }
@@ -227,6 +229,7 @@ impl MethodDraft {
     /// Removes the method with its trials.
     pub(crate) fn remove(mut self, catalogue: &RunCatalogue) -> Result<(), Error> {
         self.room = ReportRoom::default();
+        // The row goes first: a row whose journal is gone could neither be resumed nor shown.
         catalogue.delete_method(&self.id)?;
         fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
     }
@@ -234,6 +237,7 @@ impl MethodDraft {
 
 /// Trials in the journal of a method; 0 if it cannot be read.
 pub(crate) fn count_trials(directory: &Path) -> u64 {
+    // The first line is the head, not a trial.
     fs::read(directory.join(JOURNAL)).map_or(0, |bytes| count_lines(&bytes).saturating_sub(1))
 }
 

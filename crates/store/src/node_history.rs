@@ -46,6 +46,7 @@ impl NodeHistory {
         lock.lock()?;
         let mut file = private_files::append(path)?;
         let length = file.metadata()?.len();
+        // An empty file is never rotated: that would replace the old entries by nothing.
         if length > 0 && length + lines.len() as u64 > MOST_BYTES {
             fs::rename(path, self.old_path(node))?;
             file = private_files::append(path)?;
@@ -58,6 +59,7 @@ impl NodeHistory {
     pub fn read(&self, node: &NodeName) -> Result<Vec<NodeEntry>, Error> {
         check_node(node)?;
         let mut entries = Vec::new();
+        // The old file first: its entries are older.
         for path in [self.old_path(node), self.path(node)] {
             match fs::read_to_string(&path) {
                 Ok(text) => entries

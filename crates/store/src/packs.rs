@@ -86,6 +86,7 @@ impl SegmentPlace {
 
     pub(crate) fn read(&self, run: &Path, id: &SegmentId) -> io::Result<Vec<u8>> {
         let file = self.file(run, id);
+        // An earlier version stored each segment in a file of its own.
         if self.pack.is_none() {
             return fs::read(file);
         }

@@ -37,6 +37,7 @@ const NUMBERS: [(&str, NumberColumn); 5] = [
     ("planned_ns", |record| Some(record.planned.as_nanos())),
     ("wire_device_clock_ns", |record| {
         let wire = record.departures.iter().find(|departure| departure.stage == DepartureStage::Wire)?;
+        // Times of a device's clock are not comparable with the others, so they have a column of their own.
         matches!(wire.stamp.clock, StampClock::Device(_)).then(|| wire.stamp.middle())
     }),
 ];
@@ -77,6 +78,7 @@ pub fn parquet(header: &ProbeHeader, records: &[ProbeRecord]) -> Result<Vec<u8>,
         )]));
     let schema = Arc::new(schema()?);
     let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))?;
+    // Row groups of a bounded size, so that a reader need not hold the whole file.
     for rows in records.chunks(GROUP) {
         let mut group = file.next_row_group()?;
         columns(&mut group, rows)?;
@@ -138,6 +140,7 @@ fn numbers(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     values: impl Iterator<Item = Option<u64>> + Clone,
 ) -> Result<(), Error> {
+    // Definition levels: 1 for a value, 0 for null. Nulls have no entry among the values.
     let levels: Vec<i16> = values.clone().map(|value| value.is_some().into()).collect();
     let values: Vec<i64> = values.flatten().map(u64::cast_signed).collect();
     if let Some(mut column) = group.next_column()? {

@@ -188,11 +188,13 @@ struct MethodResultFile {
 pub fn read_result_file(path: &Path) -> Result<ComparableResult, Error> {
     let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
     let value: Value = serde_json::from_str(&text).map_err(Error::damaged(path))?;
+    // Only results of methods have this member; a run's figures are computed from its report.
     if value.get("figures").is_none() {
         let report = read_report_value(path, value)?;
         return Ok(ComparableResult::of_run(&report, run_figures(&report)));
     }
     let found: MethodResultFile = serde_json::from_value(value).map_err(Error::damaged(path))?;
+    // The name of the method is one of its options.
     let kind = found.options.get("method").and_then(Value::as_str).unwrap_or("method").to_owned();
     Ok(ComparableResult {
         id: found.id,

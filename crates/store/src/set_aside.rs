@@ -23,6 +23,7 @@ const BYTES: u64 = 4 << 20;
 impl RunCatalogue {
     /// Keeps a segment that cannot be read, unless its node has reached its limit. Returns whether it is kept.
     pub fn set_aside(&self, id: &SegmentId, bytes: &[u8]) -> Result<bool, Error> {
+        // The name becomes a directory. A segment of a node with such a name is dropped.
         if check_node(&id.node).is_err() {
             return Ok(false);
         }

@@ -115,6 +115,7 @@ impl ResultSpool {
     /// much of a disk is free.
     pub fn open(directory: &Path, limits: SpoolLimits, free: FreeSpace) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(Error::file("create", directory))?;
+        // Before anything is read: a running agent may be changing the parts.
         let lock = lock(directory)?;
         let mut recovered = RecoveredParts::default();
         let mut parts = BTreeMap::new();
@@ -132,6 +133,7 @@ impl ResultSpool {
             reserve: DiskReserve::in_directory(directory),
             _lock: lock,
         };
+        // Only when the spool is opened: a run that is remembered costs one small file.
         state.forget_old()?;
         let open: Vec<_> = state.parts.values().filter(|part| !part.ended).map(|part| part.key(0)).collect();
         recovered.cut_short = open.len() as u64;
@@ -285,6 +287,7 @@ impl SpoolState {
         write: impl Fn(&mut SpoolPart) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut written = write(self.part(run, attempt)?);
+        // The reserve is freed only when it is needed, and once: the second attempt finds its space.
         if written.as_ref().is_err_and(Error::is_full_disk) && self.reserve.give_up() {
             written = write(self.part(run, attempt)?);
         }

@@ -75,6 +75,7 @@ impl FromStr for Network {
             // A user who writes a host address here may not see how many addresses the prefix covers.
             return Err(not_a_network(text, " (it has bits behind its prefix)"));
         }
+        // Two spellings of one network must compare equal.
         Ok(network.canonical())
     }
 }

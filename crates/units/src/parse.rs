@@ -45,6 +45,7 @@ impl Decimal {
         if whole.is_empty() || fraction.contains('.') {
             return None;
         }
+        // The decimal point only moves into `scale`, so nothing is rounded here.
         let digits = format!("{whole}{fraction}").parse().ok()?;
         Some((Self { digits, scale: u32::try_from(fraction.len()).ok()? }, unit.trim()))
     }

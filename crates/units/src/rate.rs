@@ -22,6 +22,7 @@ impl BitRate {
             return Nanos::ZERO;
         }
         let rate = u128::from(self.0);
+        // 128 bits: the product exceeds 64 bits from 2.3 GB on.
         let ns = (u128::from(bytes) * 8_000_000_000 + rate / 2) / rate;
         Nanos::new(clamp_to_u64(ns))
     }
@@ -148,6 +149,7 @@ impl FrameRate {
     /// Bits per second when every frame takes `bytes` (a mean over `count` frames: pass their sum), rounded down.
     pub fn bits(self, bytes: u64, count: u64) -> BitRate {
         let bits = u128::from(bytes) * 8 * u128::from(self.frames);
+        // A count of zero has no mean; one avoids a division by zero.
         let per = u128::from(count.max(1)) * u128::from(self.seconds);
         BitRate::new(clamp_to_u64(bits / per))
     }

@@ -23,6 +23,7 @@ impl FrameSize {
     }
     /// The size of a frame whose bytes without FCS are `len`, as the kernel shows it.
     pub fn from_kernel_len(len: usize) -> Self {
+        // The network card strips the FCS before the kernel sees the frame.
         Self(clamp_to_u32(len).saturating_add(Self::FCS))
     }
     /// Bytes with FCS: what rates and byte counters mean at layer 2.

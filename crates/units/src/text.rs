@@ -13,6 +13,7 @@ pub fn one_line(text: &str, most: usize) -> String {
     for c in text.chars() {
         let shown = if is_pictured(c) { c.to_string() } else { c.escape_unicode().to_string() };
         let added = shown.chars().count();
+        // Counted in characters and not in bytes: tables align by characters.
         if length + added > most {
             return cut(&line, most);
         }

@@ -101,6 +101,7 @@ impl MonoTime {
     }
     /// Signed nanoseconds from `other` to this time, saturating.
     pub fn signed_since(self, other: Self) -> i64 {
+        // Clamped before the sign is applied: `i64::MIN` has no positive counterpart.
         let distance = self.0.abs_diff(other.0).min(i64::MAX.cast_unsigned()).cast_signed();
         if self.0 >= other.0 { distance } else { -distance }
     }

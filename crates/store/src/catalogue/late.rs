@@ -46,6 +46,7 @@ impl RunCatalogue {
 
     /// Removes late results of unknown runs, and resets the count of known ones.
     pub fn discard_late(&self) -> Result<(), Error> {
+        // Files before rows: after a crash in between, the rows still count them, and the next call removes both.
         let stray = self.place().join(STRAY);
         match fs::remove_dir_all(&stray) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

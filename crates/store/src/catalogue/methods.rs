@@ -91,6 +91,7 @@ impl RunCatalogue {
     /// time can do this: the others get [`Error::MethodUnderWay`].
     pub fn resume_method(&self, prefix: &str) -> Result<(MethodDraft, MethodSummary), Error> {
         let found = if prefix == "last" {
+            // They are listed in the order of their start.
             let newest = self.unfinished_methods()?.pop();
             newest.ok_or(Error::NoUnfinishedMethod)?.summary
         } else {
@@ -143,6 +144,7 @@ impl RunCatalogue {
         if found.state == MethodState::Complete {
             return Err(Error::MethodComplete(found.id));
         }
+        // Still under the lock of the draft, so that no other process can resume the method in between.
         draft.remove(self)?;
         Ok(found)
     }

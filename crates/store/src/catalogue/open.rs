@@ -83,6 +83,7 @@ impl RunCatalogue {
         for capture in report.captures.iter_mut().filter(|capture| capture.file == before) {
             now.clone_into(&mut capture.file);
         }
+        // A run without a page must not get one by this.
         let choice = PageChoice::as_in(&summary.directory);
         files::write_run(&summary.directory, &report, &self.document(run)?, choice)
     }

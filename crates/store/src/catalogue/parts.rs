@@ -156,6 +156,7 @@ fn find_similar_sender(
         return Ok(true);
     }
     let sql = "SELECT 1 FROM run_parts WHERE run = ?1 AND attempt = ?2 AND node = ?3";
+    // The reverse case: a name that this one extends ends before one of its `-`.
     let mut shorter = connection.prepare_cached(sql)?;
     for (end, _) in node.0.match_indices('-') {
         if shorter.exists(params![run.0, attempt, &node.0[..end]])? {
@@ -187,6 +188,7 @@ pub(super) fn count_segment(
     let mut part = stored_part(connection, id)?.unwrap_or_default();
     part.highest = part.highest.max(id.number);
     if is_end {
+        // A journal has one End. If a faulty node sends several, the highest one counts.
         part.end = part.end.max(Some(id.number));
     }
     // Segments may come in any order. Each number is passed once in the life of the part, so this is cheap on average.

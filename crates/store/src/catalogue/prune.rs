@@ -95,6 +95,7 @@ impl RunCatalogue {
     }
 
     fn matching(&self, criteria: &PruneCriteria) -> Result<Vec<StoredSummary>, Error> {
+        // `all_stored` lists the newest first, so counting per kind and name finds the newest ones.
         let mut kept: HashMap<(String, String), usize> = HashMap::new();
         let mut found = self.all_stored()?;
         found.retain(|stored| {
@@ -148,6 +149,7 @@ impl RunCatalogue {
         if step.execute(&sql, params![pruned.id])? == 0 {
             return Ok(false);
         }
+        // Only runs have rows here. They go in the same transaction, so that the id counts as unknown afterwards.
         for table in ["segments", "run_parts", "run_shares"] {
             step.execute(&format!("DELETE FROM {table} WHERE run = ?1"), params![pruned.id])?;
         }
@@ -173,6 +175,7 @@ impl RunCatalogue {
     fn finish_removals(&self) -> Result<(), Error> {
         for noted in self.removals()? {
             let (place, id) = noted.split_once('/').unwrap_or_default();
+            // The note is a path from a database file: a damaged one must not remove anything outside the store.
             if [RUNS, METHODS].contains(&place) && check_id(id).is_ok() {
                 let parent = self.place.join(place);
                 match fs::remove_dir_all(parent.join(id)) {

@@ -77,6 +77,7 @@ impl BatchQuotas {
             }
             SegmentAdmission::BeyondShare => {
                 share.refused = share.refused.saturating_add(1);
+                // Counted apart from the share, because a refused segment has no row that would be committed.
                 *self.refused.entry(key.clone()).or_default() += 1;
             }
             SegmentAdmission::NoRoom => {}
@@ -104,9 +105,11 @@ impl BatchQuotas {
             None => catalogue.late()?.into_iter().map(|late| (late.node, late.bytes)).collect(),
         };
         let of_node = kept.get(&id.node).copied().unwrap_or(0);
+        // Both limits: a single node must not fill the disk, and neither must many nodes together.
         let of_all: u64 = kept.values().sum();
         let limits = [(of_node, MOST_LATE_OF_NODE), (of_all, MOST_LATE)];
         let beyond = limits.into_iter().find(|(kept, most)| kept.saturating_add(bytes) > *most);
+        // A full disk is no refusal: nothing is counted against the node, which sends the segment again.
         if beyond.is_none() && bytes > free.saturating_sub(KEEP_FREE) {
             self.late_bytes = Some(kept);
             return Err(no_room(catalogue));

@@ -88,6 +88,8 @@ impl RunCatalogue {
         };
         let total = count(&format!("SELECT count(*) FROM ({rows})"), &[])?;
         let matching = count(&format!("SELECT count(*) FROM ({rows}) WHERE {MATCHES}"), parameters)?;
+        // The id as a second key makes the order total, so that pages neither repeat nor skip results that
+        // started at the same time.
         let page = format!(
             "SELECT * FROM ({rows}) WHERE {MATCHES} ORDER BY started_wall_ns DESC, id DESC LIMIT {} OFFSET {}",
             clamp_to_i64(query.most as u64),

@@ -114,6 +114,7 @@ fn list_segment(
     at: u64,
 ) -> rusqlite::Result<Option<StoreOutcome>> {
     let SegmentToList { id, kind, sha256, place, .. } = segment;
+    // The file was lost and is written again: only its place changes, and it was counted when it came first.
     if segment.has_row {
         let sql = "UPDATE segments SET pack = ?5, position = ?6
              WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";

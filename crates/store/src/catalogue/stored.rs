@@ -92,6 +92,7 @@ impl StoredSummary {
         });
         Ok(ComparableResult {
             id: Some(self.id().to_owned()),
+            // The row always has these values; a result file may lack them.
             name: self.name().to_owned(),
             kind: self.kind().to_owned(),
             verdict: self.verdict().to_owned(),
@@ -118,6 +119,7 @@ impl RunCatalogue {
     /// All runs and complete methods, the newest first.
     pub fn all_stored(&self) -> Result<Vec<StoredSummary>, Error> {
         let runs = self.list(usize::MAX)?.into_iter().map(StoredSummary::Run);
+        // A method that was stopped has a result, too, but it may be resumed and then change.
         let methods = self.methods(usize::MAX)?.into_iter();
         let methods =
             methods.filter(|method| method.state == MethodState::Complete).map(StoredSummary::Method);

@@ -44,6 +44,7 @@ impl RunCatalogue {
             clamp_to_i64(unfinished.begun_at),
         ];
         self.connection.execute(sql, row).map_err(|source| self.error(source))?;
+        // The row names the directory from now on, so dropping the draft must not remove it.
         Ok(draft.stay())
     }
 
@@ -51,6 +52,7 @@ impl RunCatalogue {
     pub fn note_unfinished(&self, run: &RunId, attempt: u32, epoch: u64, record: &str) -> Result<(), Error> {
         let sql = "UPDATE unfinished SET attempt = ?2, epoch = ?3, record = ?4 WHERE run = ?1";
         let row = params![run.0, attempt, clamp_to_i64(epoch), record];
+        // No row: the run has ended, or another process has removed it.
         match self.connection.execute(sql, row).map_err(|source| self.error(source))? {
             0 => Err(Error::NotUnfinished(run.clone())),
             _ => Ok(()),

@@ -126,7 +126,9 @@ pub(super) fn row<const N: usize>(cells: [&str; N]) -> String {
 
 /// Text that a table cannot take for its own marks, or a page for HTML.
 pub(super) fn cell(text: &str) -> String {
+    // `&` first: otherwise it would escape the entities of the other characters.
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('|', "\\|");
+    // A line break would end the row of the table.
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -21,6 +21,7 @@ fn cell<T: ReportTable>(column: &ReportColumn<T>, row: &T::Row<'_>) -> String {
 
 pub(super) fn line(fields: impl Iterator<Item = String>) -> String {
     let fields: Vec<String> = fields.map(|field| csv_field(&field)).collect();
+    // RFC 4180, section 2: lines end with CRLF.
     fields.join(",") + "\r\n"
 }
 

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 pub fn junit(report: &RunReport) -> String {
     let mut cases = String::new();
     let failing = matches!(report.verdict, RunVerdict::Fail(_));
+    // The verdict of the whole run is a test case, too.
     let mut counts = JunitCounts { tests: 1, ..JunitCounts::default() };
     for stream in &report.streams {
         counts.tests += 1;

@@ -97,6 +97,7 @@ pub(super) fn skip(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> 
         ColumnReader::ByteArrayColumnReader(reader) => reader.skip_records(rows),
         ColumnReader::FixedLenByteArrayColumnReader(reader) => reader.skip_records(rows),
     };
+    // The columns would come out of step, and rows would mix values of different records.
     if passed? < rows {
         return Err(ParquetError::General("a column is shorter than the others".into()));
     }
@@ -174,6 +175,7 @@ fn given<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> ParquetR
     // One call reads at most to the end of a page.
     while found < rows {
         let read = reader.read_records(rows - found, Some(&mut levels), None, &mut given)?.0;
+        // The column has ended before its rows: without this check the loop would not end.
         if read == 0 {
             return Err(ParquetError::General("a column is shorter than the others".into()));
         }

@@ -96,6 +96,7 @@ impl ClickHouseSink {
             rows: Vec::new(),
             kept: KeptCounts::default(),
             table: TableState::Unknown,
+            // `RandomState` has random keys, so this is a random number without another dependency.
             name: RandomState::new().hash_one("flows"),
             batches: 0,
             since: None,
@@ -195,6 +196,7 @@ impl RecordSink for ClickHouseSink {
         if self.rows.is_empty() {
             return Ok(());
         }
+        // Rows come without a time, so their age counts from the first tick that finds them.
         let since = *self.since.get_or_insert(now);
         if now.since(since) >= self.options.batch_age { self.deliver() } else { Ok(()) }
     }

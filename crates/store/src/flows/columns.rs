@@ -70,6 +70,7 @@ pub fn find_column(word: &str) -> Option<&'static FlowColumn> {
 
 /// The columns of the flow table, in order.
 pub fn columns() -> &'static [FlowColumn] {
+    // Built once: the list is asked for with each batch of rows.
     static COLUMNS: LazyLock<Vec<FlowColumn>> = LazyLock::new(|| {
         let of_record =
             ELEMENTS.iter().map(|&FlowElement { name, short, id, reverse, kind, unit, meaning, value }| {

@@ -168,6 +168,7 @@ fn write<'a>(
     let mut column = group
         .next_column()?
         .ok_or_else(|| ParquetError::General("the schema has fewer columns than the rows".into()))?;
+    // Definition levels of a flat optional column: 1 for a value, 0 for null. The values themselves are written without nulls.
     let levels: Option<Vec<i16>> = optional.then(|| values.clone().map(|v| i16::from(v.is_some())).collect());
     write_values(&mut column, kind, values.flatten(), levels.as_deref())?;
     column.close()
@@ -212,6 +213,7 @@ fn number(value: ElementValue<'_>) -> u64 {
 }
 
 fn narrow(value: ElementValue<'_>) -> i32 {
+    // Parquet has no unsigned physical type: the bits of the number are stored in a signed one.
     clamp_to_u32(number(value)).cast_signed()
 }
 

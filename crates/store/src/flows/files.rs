@@ -158,6 +158,7 @@ fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
 
 /// The name that a hidden file will have once it is finished; `None` if it is not the hidden name of a table's file.
 pub(super) fn finished_name(hidden: &Path) -> Option<PathBuf> {
+    // Only names that packetrig gives: a hidden file of another program must never be renamed or removed.
     let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(PARTIAL)?;
     let is_ours = WritableTable::ALL.into_iter().any(|table| {
         let number =

@@ -52,6 +52,7 @@ impl FlowFilter {
     /// Selects flows that began in this time span.
     pub fn started(span: TimeSpan) -> Self {
         let from = u128::from(span.from_ns.unwrap_or(0));
+        // `to_ns` is exclusive, and ranges include both ends. A span that ends at 0 has no times at all.
         let to = span.to_ns.map_or(Some(u128::MAX), |to| u128::from(to).checked_sub(1));
         let range = to.filter(|&to| from <= to).map(|greatest| ValueRange { least: from, greatest });
         let filter = any_of(&["flowStartNanoseconds"], range.into_iter().collect());
@@ -81,6 +82,8 @@ impl FlowFilter {
     /// Selects records that both select.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
+        // With two spans the first is kept. That is harmless: the span only chooses
+        // the buckets of a timeline.
         let span = if self.span == TimeSpan::default() { other.span } else { self.span };
         Self { expression: FilterExpression::All(vec![self.expression, other.expression]), span }
     }
@@ -176,6 +179,7 @@ impl FromStr for AddressPrefix {
 fn read_prefix(text: &str) -> Option<AddressPrefix> {
     let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
     let address: IpAddr = address.parse().ok()?;
+    // The length of a prefix counts in the address family that the user wrote.
     let own_bits = if address.is_ipv4() { 32 } else { 128 };
     let length = match length {
         Some(length) => length.parse::<u32>().ok().filter(|length| *length <= own_bits)?,

@@ -116,6 +116,7 @@ impl GroupWriter {
         let mut written = Ok(());
         let mut refused = Vec::new();
         for group in std::mem::take(&mut self.waiting) {
+            // Groups of one partition go to the disk in the order in which they came.
             let place = (group.table, group.partition);
             if refused.contains(&place) {
                 self.waiting.push_back(group);

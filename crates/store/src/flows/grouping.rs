@@ -66,6 +66,7 @@ fn short_names() -> String {
 
 impl PartialEq for GroupPart {
     fn eq(&self, other: &Self) -> bool {
+        // The name identifies a part: it is what a user may write only once.
         self.name() == other.name()
     }
 }
@@ -125,6 +126,7 @@ impl GroupPart {
 
     fn columns(&self) -> Vec<&'static str> {
         match self {
+            // Both columns, because the reverse direction of a record is keyed by the counterpart.
             Self::Column(column) => vec![column.name, counterpart(column.name)],
             Self::Pair => vec!["sourceIPv6Address", "destinationIPv6Address"],
             Self::Port => vec!["protocolIdentifier", "sourceTransportPort", "destinationTransportPort"],

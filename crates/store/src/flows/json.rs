@@ -13,6 +13,7 @@ pub fn append(row: &SourcedRow, text: &mut String) {
         text.push(before);
         before = ',';
         text.push('"');
+        // Names of columns are packetrig's own and need no escapes.
         text.push_str(column.name);
         text.push_str("\":");
         value(column.value(row), text);

@@ -89,6 +89,7 @@ impl KafkaSink {
         }
         let attempts = if self.is_down { 1 } else { self.options.attempts.max(1) };
         let mut wait = self.options.wait;
+        // Shared by all attempts: the first one that learns the partitions turns the rows into batches.
         let mut batches = VecDeque::new();
         let mut done = Ok(());
         for attempt in 0..attempts {
@@ -160,6 +161,7 @@ impl KafkaSink {
             self.producer = Some(broker.producer()?);
         }
         let Some(producer) = &mut self.producer else { return Err(no_leader()) };
+        // Encoded for each attempt, because a new producer changes the sequence numbers in the batch.
         let bytes = batch.encode(producer);
         match broker.produce(&self.options.topic, batch.partition, &bytes) {
             Err(Error::OutOfSequence { peer }) => {
@@ -173,6 +175,7 @@ impl KafkaSink {
 
     fn find_leaders(&self) -> Result<Vec<PartitionLeader>, Error> {
         let mut last = Error::Refused { peer: "Kafka".into(), said: "no broker is named".into() };
+        // Any broker can name the leaders: one that is down must not stop the others.
         for address in &self.options.brokers {
             match KafkaBroker::connect(address, &self.options)
                 .and_then(|mut broker| broker.leaders(&self.options.topic))
@@ -192,6 +195,7 @@ fn no_leader() -> Error {
 impl RecordSink for KafkaSink {
     fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         let mut done = Ok(());
+        // In portions, so that one large call does not hold more than ROWS rows beyond the limit.
         for some in records.chunks(ROWS) {
             self.kept.offer(some);
             self.rows.extend(some.iter().map(|record| SourcedRow { record: record.clone(), source }));

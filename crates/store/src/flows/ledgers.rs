@@ -21,6 +21,7 @@ pub fn newest(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLed
         for row in file.get_row_iter(None).map_err(Error::damaged(&path))? {
             let LedgerRow { at_ns, source, ledger } =
                 row.and_then(|row| read(&row, &path)).map_err(Error::damaged(&path))?;
+            // Exporters choose their domains: a single one could otherwise fill the memory with ledgers.
             if newest.len() >= METERS_MOST && !newest.contains_key(&source) {
                 continue;
             }
@@ -41,6 +42,7 @@ fn read(row: &Row, path: &Path) -> ParquetResult<LedgerRow> {
         let _before = match field {
             Field::ULong(number) => numbers.insert(name.as_str(), *number),
             Field::UInt(number) => numbers.insert(name.as_str(), u64::from(*number)),
+            // Times, which Parquet has as signed numbers.
             Field::Long(number) => numbers.insert(name.as_str(), number.cast_unsigned()),
             Field::Bytes(bytes) if name == "exporterIPv6Address" => {
                 exporter = bytes.data().try_into().ok();

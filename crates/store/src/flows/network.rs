@@ -11,12 +11,15 @@ pub(super) fn connect(address: &str, port: u16, timeout: Duration) -> io::Result
         port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
     });
     let address = if has_port { address.to_owned() } else { format!("{address}:{port}") };
+    // A name may have addresses of both families, of which only one is reachable: all are tried.
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => {
                 stream.set_read_timeout(Some(timeout))?;
                 stream.set_write_timeout(Some(timeout))?;
+                // Each request is written at once and answered: Nagle's algorithm would
+                // only delay its last packet.
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }

@@ -84,6 +84,7 @@ impl OrderedBy {
 
     fn column(word: &str) -> Option<Self> {
         let column = find_column(word)?;
+        // Columns that count something have a unit. Times have one, too, and are no amounts.
         let is_amount = !column.unit.is_empty() && column.kind != ElementKind::Time;
         Some(Self { value: ConditionOperand::Column(column.name), is_amount })
     }
@@ -202,6 +203,7 @@ fn first_places(
     scan(files, filter, &by.columns(), &mut |chunk, rows| {
         count += rows.len() as u64;
         let cells = by.cells(chunk);
+        // With `most` 0 only the count is wanted, and the heap stays empty.
         for &row in rows.iter().filter(|_| most > 0) {
             let ranked =
                 RankedRecord { key: OrderKey::of(&cells, row), place: chunk.place(row), is_largest_first };

@@ -119,12 +119,14 @@ impl ParquetSink {
                 self.rows.extend_from_slice(rows);
             }
         }
+        // The rows that stay start their wait again: there are too few of each hour for a row group.
         self.rows_since = self.writer.now.filter(|_| !self.rows.is_empty());
         done
     }
 
     fn add_flows(&mut self, partition: HourPartition, rows: &[SourcedRow]) -> Result<(), Error> {
         let group = EncodedGroup::of_flows(partition, rows)
+            // These rows are not in `self.rows` any more, so they must be counted here or nowhere.
             .inspect_err(|_| self.writer.kept.lose(carried(rows.iter().map(|row| &row.record))))?;
         self.writer.add(group);
         Ok(())
@@ -188,16 +190,19 @@ fn by_hour(sorted: &[SourcedRow], partitioned: PartitionedHours) -> RowsByHour<'
     for rows in sorted.chunk_by(|a, b| partitioned.of_row(a) == partitioned.of_row(b)) {
         match partitioned.of_row(&rows[0]) {
             HourPartition(None) => rest.extend_from_slice(rows),
+            // Rows are sorted by time, so each hour is one chunk and nothing is replaced here.
             hour => drop(hours.insert(hour, rows)),
         }
     }
     if hours.len() > HOURS_MOST {
         let mut sizes: Vec<_> = hours.iter().map(|(partition, rows)| (rows.len(), *partition)).collect();
+        // The smallest hours lose their partition: that moves the fewest rows.
         sizes.sort_unstable();
         for (_, partition) in &sizes[..sizes.len() - HOURS_MOST] {
             rest.extend_from_slice(hours.remove(partition).unwrap_or_default());
         }
     }
+    // Rows of several hours were joined, and each row group must be sorted by its first column.
     rest.sort_by_key(|row| row.record.first_ns());
     RowsByHour { hours: hours.into_iter().collect(), rest }
 }
@@ -229,6 +234,7 @@ impl RecordSink for ParquetSink {
 
     fn tick(&mut self, now: MonoTime) -> Result<(), Error> {
         self.writer.now = Some(now);
+        // A file that grows must be finished in time, even if no more rows come.
         let waits = !(self.rows.is_empty() && self.ledgers.is_empty()) || self.writer.has_growing();
         let since = *self.since.get_or_insert(now);
         // Rows that arrived before the first tick have no time: they count from now.
@@ -253,6 +259,7 @@ impl RecordSink for ParquetSink {
 
     fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
         let done = self.flush();
+        // The counts are final after this: everything that still waits counts as lost.
         self.writer.give_up();
         (self.writer.kept, done)
     }

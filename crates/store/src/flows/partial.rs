@@ -78,6 +78,7 @@ impl PartialFile {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        // `end` moves only after the whole write, so a failed one leaves the file as it was.
         self.claimed.file.write_all_at(bytes, self.end).map_err(self.failed("write"))?;
         self.end += bytes.len() as u64;
         Ok(())
@@ -122,6 +123,7 @@ pub(super) fn finish(
     footer: Option<&FileFooter>,
 ) -> Result<FinishedFile, Error> {
     let footer = footer.map_or(Ok(Vec::new()), FileFooter::encode).map_err(Error::Encode)?;
+    // A failed write may have left bytes behind this length; they are cut off below.
     let bytes = end + footer.len() as u64;
     let ClaimedFile { file, hidden, path } = claimed;
     if claimed.name_on_disk().map_err(Error::file("look for", hidden))? == NameOnDisk::Hidden {

@@ -79,6 +79,7 @@ impl ProgressFile {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(Error::file("create", path)(error)),
             };
+            // The lock ends with the process, so a file without a lock is that of a killed collector.
             file.lock().map_err(Error::file("lock", &path))?;
             let mut begun = Self { file, path, last: None, at_ns: 0 };
             begun.note(progress)?;
@@ -89,6 +90,7 @@ impl ProgressFile {
 
     /// Writes the progress at a moment when everything that came until now is stored.
     pub fn note(&mut self, progress: &StoredProgress) -> Result<(), Error> {
+        // Nothing came since the last note: another line and sync would add nothing.
         if self.last.as_ref() == Some(progress) {
             return Ok(());
         }
@@ -121,6 +123,7 @@ impl ProgressFile {
 
     fn write(&mut self, progress: &StoredProgress, at_ns: Option<u64>) -> io::Result<()> {
         let exporters = progress.iter().map(|(maker, has)| (*maker, has.clone())).collect();
+        // A line that is cut short is not valid JSON: then the one before it counts.
         let text = serde_json::to_string(&ProgressLine { at_ns, exporters })? + "\n";
         if self.file.metadata()?.len() > FILE_BYTES {
             self.file.set_len(0)?;
@@ -184,6 +187,7 @@ impl KilledCollectors {
 /// The last whole line of a file that no process has locked, and when everything was stored.
 fn read_if_left(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
     let file = File::open(path)?;
+    // Its collector is running.
     if file.try_lock().is_err() {
         return Ok(None);
     }
@@ -207,10 +211,12 @@ fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
         ["exporterIPv6Address", "observationDomainId", "packetDeltaCount", "reversePacketDeltaCount"];
     let mut stored = StoredProgress::new();
     let mut files = match flow_files(&[directory.to_owned()]) {
+        // A directory without files is a new one: nothing is stored.
         Err(Error::Nothing { .. }) => return Ok(stored),
         files => files?,
     };
     let written = |path: &PathBuf| path.metadata().and_then(|facts| facts.modified());
+    // Both times are of the file system's clock, so its offset from the system's clock does not matter.
     files.retain(|path| written(path).is_ok_and(|written| nanoseconds(written) > at_ns));
     scan(&files, &FlowFilter::default(), &WANTED, &mut |chunk, rows| {
         let [exporters, domains, packets, back] = WANTED.map(|name| chunk.column(name));

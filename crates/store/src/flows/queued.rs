@@ -189,6 +189,7 @@ fn work(
     orders: &Receiver<SinkOrder>,
     shared: &SharedQueue,
 ) -> (KeptCounts, Result<(), Error>) {
+    // Dropped also when the sink panics: writers that wait for room would otherwise wait without end.
     let _end = EndOfQueue(shared);
     for order in orders {
         let mut taken = 0;

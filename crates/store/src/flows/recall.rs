@@ -67,6 +67,7 @@ fn of_last_time(files: &[PathBuf], last: Nanos) -> Vec<PathBuf> {
     let written =
         |path: &PathBuf| path.metadata().and_then(|facts| facts.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let times: Vec<SystemTime> = files.iter().map(written).collect();
+    // Counted back from the newest file and not from now: the collector may have been stopped for days.
     let newest = times.iter().copied().max().unwrap_or(SystemTime::UNIX_EPOCH);
     let since = newest.checked_sub(Duration::from_nanos(last.as_u64())).unwrap_or(SystemTime::UNIX_EPOCH);
     let recent = files.iter().zip(times).filter(|(_, at)| *at >= since);
@@ -88,6 +89,7 @@ fn ends(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
 fn record_of(chunk: &RowChunk, row: usize) -> Option<FlowRecord> {
     let fields: BTreeMap<String, serde_json::Value> =
         serde_json::from_str(chunk.column(OTHERS).word(row)).ok()?;
+    // Only records of meters of a group have a history; others are left out.
     let history =
         FlowHistory::of_fields(|name| fields.get(name)?.as_u64(), |name| fields.get(name)?.as_str())?;
     let number = |name: &str| chunk.column(name).number(row);

@@ -54,6 +54,7 @@ impl RecoveredFiles {
 pub fn recover(directory: &Path) -> Result<RecoveredFiles, Error> {
     let mut recovered = RecoveredFiles::default();
     for hidden in hidden_files(directory)? {
+        // One bad file must not keep the others from being recovered.
         if let Err(error) = recover_file(&hidden, &mut recovered) {
             recovered.failures.push(error.to_string());
         }
@@ -107,6 +108,7 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened.map_err(Error::file("open", hidden))?,
     };
+    // The lock decides whether the process of the file is alive; without it the file must not be touched.
     let claimed = ClaimedFile::take(file, hidden.to_owned()).map_err(Error::file("lock", hidden))?;
     let Some(claimed) = claimed else { return Ok(()) };
     let remains = FileRemains::read(&claimed.file).map_err(Error::file("read", hidden))?;
@@ -120,6 +122,7 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
         }
         recovered.files += 1;
     } else if remains.damaged_groups > 0 {
+        // Renamed, so that the next recovery does not try it again and a person finds it.
         fs::rename(hidden, claimed.path.with_added_extension(DAMAGED))
             .map_err(Error::file("rename", hidden))?;
         recovered.damaged_files += 1;

@@ -160,6 +160,7 @@ impl FileInMemory {
         table: WritableTable,
         write: impl FnOnce(&mut SerializedFileWriter<Vec<u8>>) -> Result<()>,
     ) -> Result<Self> {
+        // The library can only write whole files, so each row group is encoded as a file of its own.
         let mut file = table.writer()?;
         write(&mut file)?;
         let metadata = file.finish()?;
@@ -207,6 +208,7 @@ impl FileFooter {
 pub(super) fn place_of(group: &RowGroupMetaData) -> Range<u64> {
     let ranges = group.columns().iter().map(ColumnChunkMetaData::byte_range);
     let start = ranges.clone().map(|(start, _)| start).min().unwrap_or(0);
+    // The numbers may come from a damaged file, so the sum must not overflow.
     start..ranges.map(|(start, length)| start.saturating_add(length)).max().unwrap_or(0)
 }
 

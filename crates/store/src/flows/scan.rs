@@ -94,6 +94,7 @@ fn files_of(places: &[PathBuf], table: WritableTable) -> Result<Vec<PathBuf>, Er
     for place in places {
         if fs::metadata(place).map_err(Error::file("read", place))?.is_dir() {
             let found = files_below(place, &|path| is_visible(path) && is_of(path, table))?;
+            // A directory may have no ledgers: not every meter sends them.
             if found.is_empty() && table == WritableTable::Flows {
                 return Err(Error::Nothing { path: place.clone() });
             }
@@ -180,6 +181,7 @@ fn scan_selection(
     each: &mut EachChunk<'_>,
 ) -> Result<(), Error> {
     let of_filter = selection.columns();
+    // Columns of the filter are read anyway: reading them again would decode them twice.
     let others = wanted.iter().copied().filter(|name| !of_filter.contains(name)).collect();
     let request = ScanRequest { terms, files, selection, of_filter, others };
     let readers = thread::available_parallelism().map_or(1, usize::from).min(terms.readers).max(1);
@@ -199,6 +201,7 @@ fn scan_selection(
 
 /// Passes on the messages of the readers: one portion of each reader in turn, until none is left.
 fn in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Result<(), Error> {
+    // Portion n is read by reader n modulo their number, so taking turns gives the order of the files.
     for share in shares.iter().cycle() {
         loop {
             match share.recv() {
@@ -296,6 +299,7 @@ impl ScanShare {
         if !request.selection.may_have_file(number) {
             return Ok(());
         }
+        // A file that was removed since the list was made is no error: collectors remove old ones at any time.
         let Some(file) = open_if_there(path)? else { return Ok(()) };
         let places = GroupPlaces {
             selection: request.selection,

@@ -108,6 +108,7 @@ fn without_password(text: &str) -> String {
     if !has_password(rest) {
         return text.to_owned();
     }
+    // Everything between the first colon and the last `@` may belong to the password.
     let user = rest.split(':').next().unwrap_or_default();
     let place = rest.rsplit('@').next().unwrap_or_default();
     format!("{scheme}://{user}:***@{place}")

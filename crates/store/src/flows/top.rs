@@ -161,6 +161,7 @@ impl TopGroups<'_> {
         filter: &FlowFilter,
         wanted: &[&'static str],
     ) -> Result<(), Error> {
+        // Both halves of a record have the same key, so a record is counted once and filtered as a whole.
         if !self.question.grouping.is_of_direction() {
             return scan_with(terms, files, filter, wanted, &mut |chunk, rows| {
                 self.count(chunk, rows, FlowDirection::Both);
@@ -178,8 +179,10 @@ impl TopGroups<'_> {
 
     fn count(&mut self, chunk: &RowChunk, rows: &[usize], direction: FlowDirection) {
         let keys = self.question.grouping.keys(chunk, direction == FlowDirection::Reverse);
+        // Looked up once for the chunk and not for each row.
         let columns = COLUMNS.map(|name| chunk.column(name).numbers(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
+        // One buffer for all rows: only new groups allocate.
         let mut key = Vec::new();
         for &row in rows {
             let has = half(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);

@@ -128,11 +128,13 @@ impl FlowTotals {
         };
         self.records += 1;
         self.sum.add(sum);
+        // Saturating: files of other programs may have any number.
         self.frame_bytes = self.frame_bytes.saturating_add(frame_bytes).saturating_add(frame_bytes_back);
         self.records_with_loss += loss;
         self.records_with_merges += merged;
         self.first_ns = Some(self.first_ns.map_or(start, |first| first.min(start)));
         self.last_ns = Some(self.last_ns.map_or(end, |last| last.max(end)));
+        // A column of another program's file may have greater numbers than a protocol can have.
         self.protocols.entry(clamp_to_u8(protocol)).or_default().add(sum);
         // Flows with random times must not fill the memory with buckets.
         let bucket = start - start % self.bucket_ns;

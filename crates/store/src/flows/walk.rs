@@ -18,8 +18,10 @@ pub(super) fn files_below(
     is_wanted: &dyn Fn(&Path) -> bool,
 ) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
+    // The directory that the caller named must exist; those below it may disappear during the walk.
     fs::read_dir(directory).map_err(Error::file("read", directory))?;
     walk(directory, DEPTH, is_wanted, &mut files)?;
+    // The order of `read_dir` is arbitrary; results must not depend on it.
     files.sort();
     Ok(files)
 }

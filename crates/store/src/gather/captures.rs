@@ -79,6 +79,7 @@ impl NodeCaptures {
         let written = capture.file.write_all_at(&segment.payload, segment.offset);
         written.map_err(Error::file("write", path))?;
         capture.bytes += length;
+        // The last piece may come before others, so the size is noted and compared with the bytes at the end.
         if segment.last {
             capture.size = Some(segment.offset.saturating_add(length));
         }

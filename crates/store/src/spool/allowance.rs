@@ -94,6 +94,7 @@ impl CaptureAllowance {
             return Err(AllowanceError::UsedUp { bytes, per_run: self.per_run, sent });
         }
         let mut changed = self.sent.clone();
+        // The run moves to the end: the list is in the order of last use, and the oldest are forgotten first.
         changed.retain(|it| it.run != *run);
         changed.push(SentCaptures { run: run.clone(), bytes: after, files });
         let forgotten = changed.len().saturating_sub(RUNS);

@@ -39,6 +39,7 @@ impl SegmentCounts {
 impl SegmentTally {
     pub(crate) fn add(&mut self, kind: SegmentKind, hash: &SegmentHash) {
         self.counts.add(kind);
+        // The End has the chain in its content, so it cannot be part of it.
         if kind != SegmentKind::End {
             self.chain = link(&self.chain, hash);
         }
@@ -79,6 +80,7 @@ impl ReleasedSegments {
     }
 
     pub(super) fn tally(&self) -> SegmentTally {
+        // An unreadable chain becomes zeros: the controller then sees that it differs from its own.
         SegmentTally { counts: self.counts, chain: unhex(&self.chain).unwrap_or_default() }
     }
 }

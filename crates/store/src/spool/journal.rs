@@ -93,6 +93,7 @@ impl NodeJournal {
         // segments may come in between.
         let mut state = self.spool.state();
         state.admit(&self.run, self.attempt, SegmentKind::Capture, exact_usize(size))?;
+        // `append` below locks the state again.
         drop(state);
         let mut piece = Vec::new();
         let mut offset = 0;
@@ -101,6 +102,7 @@ impl NodeJournal {
             let mut rest = file.by_ref().take(PAYLOAD_ROOM as u64);
             let took = rest.read_to_end(&mut piece).map_err(Error::file("read", path))?;
             let end = offset + took as u64;
+            // The file may be shorter by now than its size was; then a short piece is the last one.
             let last = end >= size || took < PAYLOAD_ROOM;
             let number = self.append(JournalEntry::Capture { name, offset, last }, &piece)?;
             if last {

@@ -162,6 +162,7 @@ impl SpoolPart {
         let end =
             ResultSegment { kind: SegmentKind::End, name: String::new(), offset: 0, last: true, payload };
         let written = self.append(&end);
+        // A part that has its End refuses a second one with an error, and must not retry that.
         let is_pending = written.is_err() && !self.ended;
         self.pending_end = is_pending.then_some(PendingEnd { cut_short, reason });
         written
@@ -217,6 +218,7 @@ impl SpoolPart {
     /// Deletes the segments below `below`. The summary is written first: after a crash in between, these segments are deleted and not
     /// taken for lost ones.
     pub(super) fn release(&mut self, below: u64) -> Result<(), Error> {
+        // The number comes from the controller: it must not release segments that do not exist yet.
         let below = below.min(self.next);
         let rest = self.kept.split_off(&below);
         let going = std::mem::replace(&mut self.kept, rest);
@@ -249,6 +251,7 @@ impl SpoolPart {
 
     /// Discards all segments. Only the fact that the part existed is kept.
     pub(super) fn discard(&mut self) -> Result<(), Error> {
+        // Written before the files are deleted, as in `release`.
         self.write_released(&ReleasedSegments::new(self.next, &self.tally, true))?;
         self.ended = true;
         self.over = true;

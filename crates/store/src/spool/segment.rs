@@ -144,6 +144,7 @@ impl ResultSegment {
         if !sound || seal(key, bytes) != header.hash {
             return Err(BrokenSegment::Checksum);
         }
+        // `SegmentHeader::read` has checked that name and payload fill the bytes exactly.
         let (name, payload) = bytes[HEADER..].split_at(header.name);
         let name = String::from_utf8(name.to_vec()).map_err(|_| BrokenSegment::Form)?;
         Ok(Self {
@@ -216,6 +217,7 @@ fn seal(key: &SegmentKey, bytes: &[u8]) -> SegmentHash {
     let mut hasher = Sha256::new();
     hasher.update(&bytes[..SEALED]);
     hasher.update(&bytes[HEADER..]);
+    // The run is hashed although it is not in the bytes, so that a segment of another run is refused.
     hasher.update(key.run.0.as_bytes());
     hasher.finalize().into()
 }

@@ -45,6 +45,7 @@ fn exchange(options: &ClickHouseOptions, parameters: &[(&str, &str)], body: &[u8
     head.push_str(" HTTP/1.0\r\nHost: ");
     head.push_str(&options.address);
     for (name, value) in [("X-ClickHouse-User", &options.user), ("X-ClickHouse-Key", &options.password)] {
+        // Without these headers the server uses its default user.
         if !options.user.is_empty() {
             head.extend(["\r\n", name, ": ", value]);
         }

@@ -126,6 +126,7 @@ pub fn ledger_columns() -> impl Iterator<Item = LedgerColumn> {
 
 /// A ledger from its named numbers. A number without a name is zero, or absent if it can be.
 pub fn ledger_of(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
+    // Numbers are found by name: files of earlier versions lack the newer ones.
     let mut ledger = MeterLedger::default();
     let capture = &mut ledger.capture;
     capture.arrived = value("captureArrived");

@@ -220,6 +220,7 @@ impl FlowCondition {
 
     /// Returns whether it may hold for a row of a row group, according to the file's statistics.
     pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
+        // The file has statistics of columns only, not of bits or of values that are computed from several columns.
         let ConditionOperand::Column(column) = self.operand else { return true };
         match &self.test {
             ValueTest::Values(set) => bounds(group, column).is_none_or(|bounds| set.meets(bounds)),
@@ -227,6 +228,7 @@ impl FlowCondition {
             ValueTest::AllFlags(mask) => {
                 bounds(group, column).is_none_or(|bounds| bounds.greatest >= u128::from(*mask))
             }
+            // Bounds of a column say nothing about single bits or about words of a dictionary.
             ValueTest::NoFlags(_) | ValueTest::Word(_) | ValueTest::NotWord(_) => true,
         }
     }

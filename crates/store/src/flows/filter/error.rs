@@ -33,6 +33,7 @@ impl FilterError {
         let until = text.ceil_char_boundary(from + length);
         let start = text[..from].rfind('\n').map_or(0, |at| at + 1);
         let end = text[from..].find('\n').map_or(text.len(), |at| from + at);
+        // A filter may be one line of a megabyte: only the neighbourhood of the error is shown.
         let first = text[start..from].char_indices().rev().nth(SHOWN - 1).map_or(start, |(at, _)| start + at);
         let last = text[until.min(end)..end].char_indices().nth(SHOWN).map_or(end, |(at, _)| until + at);
         Self {
@@ -58,6 +59,7 @@ impl fmt::Display for FilterError {
         if *line_number > 1 {
             write!(f, "line {line_number}: ")?;
         }
+        // Padding an empty text: `before` spaces, then `width` carets under the error.
         write!(f, "{what}\n  {line}\n  {:before$}{:^<width$}\n  {help}", "", "")
     }
 }

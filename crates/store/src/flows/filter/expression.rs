@@ -64,6 +64,8 @@ impl FilterExpression {
 
     /// Removes the rows for which it does not hold. Rows are in order.
     pub(super) fn retain(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
+        // An *any* with a part that holds for every record would otherwise copy and
+        // sort the rows for nothing.
         if self.is_everything() {
             return;
         }

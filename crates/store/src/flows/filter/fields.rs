@@ -71,6 +71,7 @@ impl FieldName {
         if let Some(element) = iana::element_named(word) {
             return Some(Self::of(0, element.id));
         }
+        // RFC 5103: a reverse element has the name of the forward one with "reverse" before it.
         let straight =
             word.get(..7).filter(|head| head.eq_ignore_ascii_case("reverse")).and_then(|_| word.get(7..))?;
         Some(Self::of(REVERSE_ENTERPRISE, iana::element_named(straight)?.id))
@@ -142,6 +143,7 @@ impl FieldName {
             FieldTest::Present => true,
             FieldTest::Values(set) => self.number(value).is_some_and(|number| set.has(number)),
             FieldTest::Texts(texts) => {
+                // The parser has sorted the texts and made them lower case.
                 value.as_str().is_some_and(|found| texts.binary_search(&found.to_ascii_lowercase()).is_ok())
             }
         })

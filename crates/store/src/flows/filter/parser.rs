@@ -37,6 +37,7 @@ const TCP: u128 = 6;
 const ICMP: [u128; 2] = [1, 58];
 
 pub(super) fn parse(text: &str) -> Result<FilterExpression, FilterError> {
+    // Checked before the text is split, so that the tokens are bounded, too.
     if text.len() > TEXT_MOST {
         let what = format!("the filter has {} bytes; the most is {TEXT_MOST}", text.len());
         return Err(FilterError::new(text, 0, 0, what, "join values into lists: `ip in [...]`"));
@@ -45,6 +46,7 @@ pub(super) fn parse(text: &str) -> Result<FilterExpression, FilterError> {
     if parser.peek().kind == TokenKind::End {
         return Ok(FilterExpression::All(Vec::new()));
     }
+    // `or` binds weakest, so the grammar starts with it.
     let expression = parser.either()?;
     match parser.peek().kind {
         TokenKind::End => Ok(expression),
@@ -106,6 +108,7 @@ impl FilterSubject {
             let ElementKind::Unsigned(bits) = find_column(name)?.kind else { return None };
             Some(bits)
         });
+        // Several columns of different widths: a value that one of them can have is possible.
         let widest = bits.collect::<Option<Vec<_>>>()?.into_iter().max()?;
         Some((1 << widest) - 1)
     }
@@ -126,6 +129,7 @@ impl FilterSubject {
 
 impl<'a> FilterParser<'a> {
     fn peek(&self) -> FilterToken<'a> {
+        // Beyond the end it stays at the End token, so callers need no check.
         self.tokens[self.next.min(self.tokens.len() - 1)]
     }
 
@@ -168,6 +172,7 @@ impl<'a> FilterParser<'a> {
     }
 
     fn single(&mut self) -> Result<FilterExpression, FilterError> {
+        // A loop and not recursion: a text of many `not` must not use up the stack.
         let mut is_negated = false;
         while self.peek().kind == TokenKind::Not {
             self.next += 1;
@@ -239,10 +244,12 @@ impl<'a> FilterParser<'a> {
                 let operands = term.operands.to_vec();
                 return Ok(FilterSubject { phrase, syntax: term.syntax, operands, field: None });
             }
+            // The reason helps a user of nfdump more than the message that no condition begins like this.
             if let Some((_, why)) = MISSING.iter().find(|(missing, _)| *missing == phrase) {
                 return Err(self.fault(format!("nfdump's `{phrase}` is not supported"), *why));
             }
         }
+        // No term begins here, so it must be the name of a column.
         let name = self.peek().text;
         let column = columns()
             .iter()

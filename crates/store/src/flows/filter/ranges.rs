@@ -22,6 +22,7 @@ impl ValueRange {
 impl RangeSet {
     /// The set of values in any of these ranges.
     pub(super) fn new(mut ranges: Vec<ValueRange>) -> Self {
+        // Sorted and joined once, so that each test of a row is a binary search.
         ranges.sort_unstable();
         let mut apart: Vec<ValueRange> = Vec::with_capacity(ranges.len());
         for range in ranges {

@@ -100,9 +100,11 @@ fn token(rest: &str, at: usize) -> FilterToken<'_> {
     if let Some((symbol, kind)) = SYMBOLS.iter().find(|(symbol, _)| rest.starts_with(symbol)) {
         return FilterToken { kind: *kind, text: &rest[..symbol.len()], at };
     }
+    // Without a closing quotation mark the token is empty, which the caller reports at this place.
     if let Some((quoted, _)) = rest.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
         return FilterToken { kind: TokenKind::Quoted, text: &rest[..quoted.len() + 2], at };
     }
+    // Addresses, prefixes, times and names with dashes are single words.
     let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | ':' | '/' | '-' | '_'));
     let text = &rest[..end.unwrap_or(rest.len())];
     let operator = OPERATORS.iter().find(|(word, _)| text.eq_ignore_ascii_case(word));

@@ -53,6 +53,7 @@ impl KafkaProducer {
 pub(super) fn batches(rows: Vec<SourcedRow>, partitions: &[i32]) -> Vec<RecordBatch> {
     let mut by_partition: BTreeMap<i32, Vec<SourcedRow>> = BTreeMap::new();
     for row in rows {
+        // At least one, so that the remainder is defined; `unwrap_or(0)` below then names a partition.
         let count = (partitions.len() as u64).max(1);
         let index = exact_usize(row.record.flow_id % count);
         by_partition.entry(partitions.get(index).copied().unwrap_or(0)).or_default().push(row);

@@ -50,6 +50,7 @@ impl KafkaBroker {
         let stream = crate::flows::network::connect(address, PORT, timeout).map_err(Error::network(&peer))?;
         let timeout_ms = clamp_to_i32(timeout.as_millis());
         let mut broker = Self { peer, stream, correlation: 0, timeout_ms };
+        // Asked first: an old broker closes the connection at a call whose version it does not support.
         broker.check_versions()?;
         Ok(broker)
     }
@@ -77,11 +78,13 @@ impl KafkaBroker {
     /// The leaders of a topic's partitions, in the order of partitions.
     pub(super) fn leaders(&mut self, topic: &str) -> Result<Vec<PartitionLeader>, Error> {
         let mut body = KafkaWriter::default();
+        // One topic; the last byte allows the broker to create it.
         body.i32(1).text(topic).i8(1);
         let answer = self.call(METADATA, &body.0)?;
         let Some(BrokerMetadata { brokers, topic: found }) = read_metadata(&answer) else {
             return Err(self.invalid_answer(METADATA));
         };
+        // An error of the topic comes inside an answer that is valid as a whole.
         if found.code != 0 {
             return Err(self.refused(format!("topic {topic}: {}", meaning(found.code))));
         }
@@ -92,6 +95,8 @@ impl KafkaBroker {
                 leaders.push(PartitionLeader { partition, broker, address: address.clone() });
             }
         }
+        // The partition of a flow follows from its index in this list, so the order must be the same after each
+        // reconnection.
         leaders.sort_by_key(|leader| leader.partition);
         if leaders.is_empty() {
             return Err(self.refused(format!("topic {topic}: no partition has a leader")));
@@ -102,6 +107,7 @@ impl KafkaBroker {
     /// Gets a producer id, by which brokers recognise repeated batches.
     pub(super) fn producer(&mut self) -> Result<KafkaProducer, Error> {
         let mut body = KafkaWriter::default();
+        // No transaction (a null text). Its timeout is part of the call nevertheless.
         body.i16(-1).i32(self.timeout_ms);
         let answer = self.call(INIT_PRODUCER, &body.0)?;
         let Some(GivenProducer { code, id, epoch }) = read_producer(&answer) else {
@@ -145,6 +151,7 @@ impl KafkaBroker {
         let mut request = KafkaWriter::default();
         request.i16(call.key).i16(call.version).i32(self.correlation).text(CLIENT).raw(body);
         let mut framed = KafkaWriter::default();
+        // A request has the same form as a byte string: its length in four bytes, then its content.
         framed.bytes(&request.0);
         let answered = self.exchange(&framed.0).map_err(Error::network(&self.peer))?;
         let Some((number, answer)) = answered.split_first_chunk::<4>() else {
@@ -220,6 +227,7 @@ fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         Some((id, format!("{host}:{port}")))
     })?;
+    // The cluster's id, and the id of its controller.
     reader.text()?;
     reader.i32()?;
     let topics = reader.list(|item| {
@@ -246,6 +254,7 @@ fn read_produced(answer: &[u8]) -> Option<i16> {
         item.list(|item| {
             item.i32()?;
             let code = item.i16()?;
+            // Offset of the first record, time of the append, first offset of the log.
             item.i64()?;
             item.i64()?;
             item.i64()?;

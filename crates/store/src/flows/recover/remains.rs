@@ -49,6 +49,7 @@ impl FileRemains {
     }
 
     fn add(&mut self, block: BlockOnDisk) {
+        // The footer was right, so the end of the block is known, and the search continues behind it.
         if !block.has_whole_pages {
             self.damaged_groups += 1;
             return;

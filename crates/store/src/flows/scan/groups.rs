@@ -37,6 +37,8 @@ pub(super) fn places(
     wanted: &[&'static str],
 ) -> Result<Vec<ColumnPlace>, Error> {
     let schema = file.metadata().file_metadata().schema_descr();
+    // Any Parquet file may lie in the directory. Missing columns count as zero, so its rows
+    // would look like empty flows.
     for name in ["flowStartNanoseconds", "packetDeltaCount"] {
         if column_index(schema, name).is_none() {
             return Err(foreign(path, format!("there is no column {name}")));
@@ -132,6 +134,7 @@ impl GroupReader {
         while self.left > 0 {
             let mut chunk = RowChunk { rows: self.left.min(ROWS), first: self.next, columns: Vec::new() };
             self.left -= chunk.rows;
+            // Places count all rows of the group, also those that are not selected.
             self.next.row += chunk.rows;
             self.of_filter.read(&mut chunk)?;
             let rows = selection.rows(&chunk);

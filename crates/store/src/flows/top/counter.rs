@@ -98,6 +98,7 @@ impl<'a> GroupCounter<'a> {
 
     /// Returns whether this scan counts the group.
     fn is_of_scan(&mut self, key: &[u8], has: GroupSum) -> bool {
+        // The common case: while all groups fit, no hash is needed.
         if self.is_first_scan && self.range.last == u64::MAX {
             return true;
         }
@@ -122,6 +123,7 @@ impl<'a> GroupCounter<'a> {
         }
         self.range = self.range.lower_half();
         let Self { sums, range, hashes, .. } = self;
+        // About half of the groups leave. They are counted from the start in a later scan, so no partial sum is kept.
         sums.retain(|key, _| range.contains(hashes.hash_one(key)));
     }
 
@@ -131,6 +133,7 @@ impl<'a> GroupCounter<'a> {
         if self.is_first_scan {
             self.counted.total = scanned;
         }
+        // Every scan sees all records, so a different total means that files have changed in between.
         self.counted.has_changed |= scanned != self.counted.total;
         self.counted.groups += self.sums.len() as u64;
         self.keep_largest();

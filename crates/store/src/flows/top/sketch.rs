@@ -42,6 +42,7 @@ impl GroupSketch {
     )]
     pub(super) fn groups(&self) -> u64 {
         let marked: u64 = self.marks.iter().map(|word| u64::from(word.count_ones())).sum();
+        // At least one: the logarithm of zero is infinite.
         let unmarked = (MARKS as u64 - marked).max(1);
         let estimate = -(MARKS as f64) * (unmarked as f64 / MARKS as f64).ln();
         estimate.round() as u64

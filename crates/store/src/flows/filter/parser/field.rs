@@ -20,6 +20,7 @@ impl FilterParser<'_> {
             operands: Vec::new(),
             field: Some(field.clone()),
         };
+        // A field without a comparison asks whether the record has it.
         let is_alone =
             matches!(self.peek().kind, TokenKind::And | TokenKind::Or | TokenKind::Close | TokenKind::End);
         if is_alone {
@@ -89,6 +90,7 @@ impl FilterParser<'_> {
             is_negated = self.comparison(subject)? == TokenKind::Unequal;
             texts.push(self.text(subject)?);
         }
+        // The test of a field searches them with a binary search.
         texts.sort_unstable();
         Ok(condition(field, FieldTest::Texts(texts), is_negated))
     }

@@ -81,6 +81,7 @@ impl FilterParser<'_> {
             return Err(self.fault(what, format!("the largest value is {largest}")));
         }
         self.next += 1;
+        // Only the terms `net`, `src net` and so on take nfdump's form with a mask behind the address.
         if subject.phrase.ends_with("net") && !token.text.contains('/') {
             return self.netmask(token, found);
         }
@@ -117,6 +118,7 @@ impl FilterParser<'_> {
 
     pub(super) fn flags(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
         let token = self.peek();
+        // Letters are tried first. Everything else is a number, with a comparison or without.
         let mask = (token.kind == TokenKind::Word).then(|| tcp_flags::mask(token.text)).flatten();
         if let Some(mask) = mask {
             self.next += 1;
