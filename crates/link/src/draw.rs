@@ -6,12 +6,12 @@ use packetrig_wire::pattern::mix;
 /// Probabilities are in millionths.
 pub(super) const MILLION: u64 = 1_000_000;
 
-/// Whether a thing with this probability happens at `position`.
+/// Returns true if an event with this probability happens at `position`.
 pub(super) fn happens(seed: u64, position: u64, millionths: u32) -> bool {
     mix(seed, position) % MILLION < u64::from(millionths)
 }
 
-/// A whole number from 0 to `most`, all equally likely but for one part in 2^32 or so.
+/// Draws a whole number from 0 to `most`. All are equally likely, but for one part in 2^32 or so.
 pub(super) fn below_or_at(seed: u64, position: u64, most: u64) -> u64 {
     // Multiply and shift instead of a remainder: no division, and the bias is spread over the whole range.
     let wide = u128::from(mix(seed, position)) * (u128::from(most) + 1);
@@ -19,14 +19,15 @@ pub(super) fn below_or_at(seed: u64, position: u64, most: u64) -> u64 {
     clamp_to_u64(wide >> 64)
 }
 
-/// From `-most` to `most`, all equally likely.
+/// Draws a whole number from `-most` to `most`, all equally likely.
 pub(super) fn uniform(seed: u64, position: u64, most: u64) -> i64 {
+    // Twice this must fit into 64 bits.
     let most = most.min(1 << 62);
     below_or_at(seed, position, 2 * most).cast_signed() - most.cast_signed()
 }
 
-/// Normally distributed around zero with this standard deviation: the sum of twelve uniform numbers, which is normal for
-/// all practical purposes up to three deviations and never beyond six.
+/// Draws from a normal distribution around zero with this standard deviation. It is the sum of twelve uniform numbers: normal for
+/// all practical purposes up to three deviations, and never beyond six.
 pub(super) fn normal(seed: u64, position: u64, deviation: u64) -> i64 {
     // Twelve numbers from 0 to 0xffff have the mean 6 * 0xffff and, as shares of 0x1_0000, the variance 1: each has
     // 1/12.

@@ -1,6 +1,6 @@
 //! Rewriting headers as switches and routers do, IPv4 header checksum put right.
 
-/// One change of a frame's headers. A frame that lacks the header stays as it is.
+/// A change of a frame's headers. A frame that lacks the header stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderEdit {
     DestinationMac([u8; 6]),
@@ -16,12 +16,12 @@ pub enum HeaderEdit {
         /// Priority, drop eligibility and number.
         tci: u16,
     },
-    /// The outermost VLAN tag goes.
+    /// Removes the outermost VLAN tag.
     PopVlan,
 }
 
 impl HeaderEdit {
-    /// Applies the change; says whether the frame had what it takes.
+    /// Applies the change. Returns false if the frame is too short or lacks the header.
     pub fn apply(self, frame: &mut Vec<u8>) -> bool {
         match self {
             Self::DestinationMac(mac) => replace(frame, 0, &mac),
@@ -52,7 +52,7 @@ fn is_tag(ether_type: u16) -> bool {
     matches!(ether_type, 0x8100 | 0x88a8 | 0x9100)
 }
 
-/// Version and offset of the IP header, whole in the frame.
+/// Finds the IP header behind all VLAN tags: its version and offset. `None` if it is not whole in the frame.
 fn ip(frame: &[u8]) -> Option<(u8, usize)> {
     let mut at = 12;
     while is_tag(word(frame, at)?) {
@@ -83,6 +83,7 @@ fn decrement_ttl(frame: &mut [u8]) -> bool {
 fn set_dscp(frame: &mut [u8], dscp: u8) -> bool {
     match ip(frame) {
         Some((4, at)) => {
+            // The upper six bits (RFC 2474); the lower two are ECN (RFC 3168).
             frame[at + 1] = dscp << 2 | frame[at + 1] & 3;
             refresh_checksum(frame, at);
             true
@@ -119,6 +120,7 @@ fn push_vlan(frame: &mut Vec<u8>, tpid: u16, tci: u16) -> bool {
     if frame.len() < 14 {
         return false;
     }
+    // Byte 12: behind both addresses, in front of the EtherType (IEEE 802.1Q).
     let [a, b] = tpid.to_be_bytes();
     let [c, d] = tci.to_be_bytes();
     frame.splice(12..12, [a, b, c, d]);

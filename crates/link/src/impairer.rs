@@ -1,4 +1,4 @@
-//! The pure half: frames and time in, frames out; a witness is told what was done to each.
+//! The pure half: frames and time in, frames out. A witness is notified of what was done to each frame.
 //!
 //! The order in which things happen to a frame: it is dropped, or else damaged and rewritten; copied; put into the queue
 //! of a limited rate, each copy for itself; delayed; held back behind later ones.
@@ -18,35 +18,35 @@ const SPARE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FramePosition {
     pub key: u32,
-    /// How many with that key arrived before it.
+    /// Number of frames with that key that arrived before it.
     pub position: u64,
 }
 
-/// What was done to a frame, known as soon as it has arrived.
+/// Actions applied to a frame, known as soon as it has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameDeeds {
     pub at_ns: u64,
-    /// It goes no further.
+    /// The frame is dropped.
     pub dropped: bool,
-    /// So many of it and its copies found no room in the queue.
+    /// Number of this frame and its copies that did not fit into the queue.
     pub overflowed: u32,
     pub copies: u32,
-    /// It waits for so many later frames.
+    /// Number of later frames that this one waits for.
     pub held_for: u32,
-    /// Whether a delay was ordered.
+    /// The plan orders a delay.
     pub is_delayed: bool,
-    /// When it is due to leave; for a frame that is held back, when it begins to wait.
+    /// Due time of the departure; for a frame that is held back, the time at which it begins to wait.
     pub due_ns: u64,
     /// The last damage done: which byte, from the beginning, and the bits flipped.
     pub corrupted: Option<(u32, u8)>,
     pub rewritten: bool,
 }
 
-/// Is told of every frame.
+/// Observer that is notified of every frame.
 pub trait FrameWitness {
-    /// A frame arrived, and this is what is done to it. `bytes` are those that arrived.
+    /// Called when a frame arrives, with the actions applied to it. `bytes` are the bytes that arrived.
     fn settled(&mut self, place: FramePosition, deeds: &FrameDeeds, bytes: &[u8]);
-    /// It, or a copy of it, leaves.
+    /// Called when the frame or a copy of it leaves.
     fn left(&mut self, place: FramePosition);
 }
 
@@ -64,7 +64,7 @@ struct FrameInside {
 struct ReorderedFrame {
     frame: FrameInside,
     waits_for: u32,
-    /// It waits no longer than this.
+    /// Time at which the wait ends at the latest.
     until_ns: u64,
 }
 
@@ -92,7 +92,7 @@ pub struct FrameImpairer<W> {
     queue: Option<RateQueueState>,
     delayed: BinaryHeap<Reverse<DelayedFrame>>,
     order: u64,
-    /// When the last frame so far is due.
+    /// Due time of the latest frame so far.
     last_due_ns: u64,
     spare: Vec<Vec<u8>>,
     /// Frames and copies inside.
@@ -101,7 +101,7 @@ pub struct FrameImpairer<W> {
 }
 
 impl<W: FrameWitness> FrameImpairer<W> {
-    /// For frames that arrive on `port`.
+    /// Creates an impairer for frames that arrive on `port`.
     pub fn new(plan: FaultPlan, port: usize, witness: W) -> Self {
         let queue = plan.queue.map(RateQueueState::new);
         Self {
@@ -122,7 +122,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         &mut self.witness
     }
 
-    /// The same, to read.
+    /// Shared access to the witness.
     pub fn read_witness(&self) -> &W {
         &self.witness
     }
@@ -137,6 +137,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         });
         let place = FramePosition { key, position: lane.received };
         lane.received += 1;
+        // The common case of a cable: the frame is not even copied.
         if self.plan.is_faultless() {
             self.witness.settled(
                 place,
@@ -161,7 +162,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         self.line_up(fate.delay_ns, whole, &mut deeds, frame, out);
     }
 
-    /// Past the queue, if there is one, to where it waits for its time.
+    /// Passes a frame through the queue, if there is one, to the place where it waits for its due time.
     fn line_up(
         &mut self,
         delay_ns: u64,
@@ -185,6 +186,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
                 continue;
             };
             let due_ns = self.due(left.saturating_add(delay_ns));
+            // The witness gets the due time of the first copy.
             deeds.due_ns = if deeds.due_ns == now_ns { due_ns } else { deeds.due_ns };
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clone_from(&whole.bytes);
@@ -194,7 +196,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         self.spare(whole.bytes);
     }
 
-    /// When a frame leaves that would by itself leave then.
+    /// Returns the departure time of a frame that would leave at `due_ns` by itself.
     fn due(&mut self, due_ns: u64) -> u64 {
         // Delays that vary would reorder frames: one that would overtake leaves together with the one before it.
         let due_ns = if self.plan.in_order { due_ns.max(self.last_due_ns) } else { due_ns };
@@ -217,7 +219,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         self.delayed.push(Reverse(DelayedFrame { due_ns, order: self.order, frame }));
     }
 
-    /// Gives to `out` the frames whose time has come.
+    /// Gives the frames that are due to `out`.
     pub fn release(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         while self.delayed.peek().is_some_and(|Reverse(delayed)| delayed.due_ns <= now_ns) {
             self.release_next(now_ns, out);
@@ -235,7 +237,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         }
     }
 
-    /// When the next frame leaves by time.
+    /// Due time of the next frame that leaves by time.
     pub fn next_due(&self) -> Option<u64> {
         let delayed = self.delayed.peek().map(|Reverse(delayed)| delayed.due_ns);
         if self.plan.held_at_most.is_none() {
@@ -264,7 +266,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         for lane in self.lanes.values_mut() {
             for held in lane.held.drain(..) {
                 self.inside -= u64::from(held.frame.copies);
-                // What it waited for never came: it is due only because this is the end.
+                // The frames that it waited for never came: it leaves only because this is the end.
                 emit(&mut self.witness, &held.frame, now_ns, out);
             }
         }
@@ -276,7 +278,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         }
     }
 
-    /// A frame's time has come: it leaves, and with it those that waited for it, or it begins to wait for others.
+    /// Handles a frame that is due: it leaves together with the frames that waited for it, or begins to wait for others.
     fn depart(&mut self, now_ns: u64, due_ns: u64, frame: FrameInside, out: &mut dyn FnMut(&[u8], u64)) {
         let Some(lane) = self.lanes.get_mut(&frame.place.key) else { return };
         if frame.held_for > 0 {
@@ -297,7 +299,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
                 index += 1;
             } else if let Some(freed) = lane.held.remove(index) {
                 self.inside -= u64::from(freed.frame.copies);
-                // It was due together with the frame that it waited for.
+                // It leaves together with the frame that it waited for, so it has the same due time.
                 emit(&mut self.witness, &freed.frame, due_ns, out);
                 spare(&mut self.spare, freed.frame.bytes);
             }
@@ -311,12 +313,13 @@ impl<W: FrameWitness> FrameImpairer<W> {
 }
 
 fn spare(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
+    // A burst must not keep its memory for good.
     if spare.len() < SPARE {
         spare.push(bytes);
     }
 }
 
-/// Gives a frame and its copies to `out`. They are inside no more.
+/// Gives a frame and its copies to `out`; they are no longer inside.
 fn emit(witness: &mut impl FrameWitness, frame: &FrameInside, due_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
     for _ in 0..frame.copies {
         witness.left(frame.place);
@@ -324,7 +327,7 @@ fn emit(witness: &mut impl FrameWitness, frame: &FrameInside, due_ns: u64, out: 
     }
 }
 
-/// What becomes of one frame, all rules added up.
+/// Result of all rules for one frame.
 #[derive(Debug, Default)]
 struct FrameFate {
     deeds: FrameDeeds,

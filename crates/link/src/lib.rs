@@ -1,16 +1,15 @@
-//! What is done to frames on a link: impairments on purpose, from a seed, and exactly what was done to which frame.
+//! Impairments applied to frames on a link: decided from a seed, with an exact record of what was done to which frame.
 //!
 //! ```text
 //!  spec (text or YAML) -> FaultPlan -> FrameImpairer: frames and time in, frames out --> FrameWitness: what was done to each
 //!                                         ^  |                                    KeyTruths (tests), a chronicle (product)
 //!                    link-io: on the threads of a tap      reference device: on those of the test kit
 //! ```
-//! Pure: it reads no clock and opens nothing; `link-io` is its working half. A frame is known by its *key*, which a
-//! [`FrameClassifier`] reads from its bytes, and its *position*, the number of frames with that key that arrived before it.
-//! What happens to the frame at a position hangs on seed, rule and position only, but for the queue of a limited rate, which
-//! hangs on time.
+//! Pure: it reads no clock and opens nothing; `link-io` is its working half. A frame is identified by its *key*, which a
+//! [`FrameClassifier`] reads from its bytes, and its *position*, the number of frames with that key that arrived before it. The fate
+//! of the frame at a position depends on seed, rule and position only, except for the queue of a limited rate, which depends on time.
 //!
-//! It knows nothing of streams, tags or sequence numbers: the truth must not come from the code that it is to judge.
+//! It has no notion of streams, tags or sequence numbers: the truth must not come from the code that it is to judge.
 //!
 //! Invariant: arrived + copies = left + dropped + did not fit into the queue + still inside.
 #![forbid(unsafe_code)]

@@ -5,8 +5,8 @@
 //!                                                    |                                               |
 //!                                                    `-----> PacketMerger <---- time in one clock <--'
 //! ```
-//! A packet is known by its content. Whatever is in several captures within the tolerance, after the clocks have been brought
-//! together, is one packet; each packet of a capture stands for itself, so that equal packets of one capture stay apart.
+//! A packet is identified by its content. Packets with the same content in several captures, within the tolerance after the clocks have
+//! been brought together, are one packet. Each packet of a capture counts for itself, so that equal packets of one capture stay apart.
 //!
 //! Invariant: every packet offered is in exactly one merged packet, and a merged packet has at most one packet of each capture.
 

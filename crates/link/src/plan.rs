@@ -1,4 +1,4 @@
-//! Which frames suffer what.
+//! Plan of faults: the frames that suffer each fault.
 
 use super::draw::{happens, normal, uniform};
 use super::{HeaderEdit, RateQueue};
@@ -7,10 +7,10 @@ use packetrig_wire::pattern::mix;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// How frames are told apart, by bytes that the test's own plan has put there.
+/// Classification of frames into keys, by bytes that the test's own plan has put there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrameClassifier {
-    /// All frames that arrive on a port have key 0.
+    /// Key 0 for all frames that arrive on a port.
     #[default]
     Port,
     /// The last two bytes of the source address are the key.
@@ -31,7 +31,7 @@ impl FrameClassifier {
 /// All probabilities are in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GilbertElliott {
-    /// From good to bad, for each frame.
+    /// Probability per frame of going from good to bad.
     pub into_bad: u32,
     pub out_of_bad: u32,
     /// Frames taken while it is bad; all of them in Gilbert's simple case.
@@ -54,7 +54,7 @@ pub enum RulePositions {
     },
     /// The last of every so many.
     Every {
-        /// How many; at least 1.
+        /// Distance of two positions; at least 1.
         nth: u64,
     },
     /// Runs that begin at about this many positions in a million of those outside a run.
@@ -64,12 +64,12 @@ pub enum RulePositions {
         /// Frames of a run; at least 1.
         frames: u64,
     },
-    /// As a state says that changes from frame to frame.
+    /// Positions chosen by a two-state model that changes from frame to frame.
     GilbertElliott(GilbertElliott),
 }
 
 impl RulePositions {
-    /// Exactly `count` positions out of `among`, drawn from `seed`; all of them if there are not that many.
+    /// Draws exactly `count` positions out of `among` from `seed`; all of them if there are not that many.
     pub fn scattered(seed: u64, count: u64, among: Range<u64>) -> Self {
         // Selection sampling (Knuth, TAOCP 2, 3.4.2, algorithm S): one pass in ascending order, no list of
         // candidates.
@@ -87,7 +87,7 @@ impl RulePositions {
         Self::At(chosen)
     }
 
-    /// Whether it takes this position, which follows the one before. `memory` is zero at the first.
+    /// Returns true if the rule applies to this position, which follows the one before. `memory` is zero at the first.
     fn takes(&self, seed: u64, position: u64, memory: &mut u64) -> bool {
         match self {
             Self::All => true,
@@ -119,13 +119,13 @@ impl RulePositions {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DelayDistribution {
-    /// All from the least to the most equally often.
+    /// All values from the least to the most, equally often.
     #[default]
     Uniform,
     Normal,
 }
 
-/// What is added to a delay, or taken from it; a delay is never less than nothing.
+/// Variation of a delay, added or subtracted. A delay never becomes negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayJitter {
     /// The most, or the standard deviation.
@@ -142,18 +142,18 @@ impl DelayJitter {
     }
 }
 
-/// What happens to a frame.
+/// Fault that a rule applies to a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameFault {
-    /// It goes no further.
+    /// The frame is dropped.
     Drop,
     /// Copies of it follow at once.
     Duplicate { copies: u32 },
-    /// It waits until this many later frames of its key have left.
+    /// The frame is held back until this many later frames of its key have left.
     HoldBack { frames: u32 },
-    /// It leaves this long after it arrived.
+    /// The frame leaves this long after it arrived.
     Delay(Nanos),
-    /// Its delay is varied.
+    /// The delay is varied at random.
     Jitter(DelayJitter),
     /// Bits are flipped; checksums stay as they were.
     Corrupt {
@@ -161,7 +161,7 @@ pub enum FrameFault {
         from_end: usize,
         mask: u8,
     },
-    /// One bit, anywhere behind the Ethernet header, is flipped.
+    /// One bit anywhere behind the Ethernet header is flipped.
     CorruptAnywhere,
     /// Headers are rewritten, as a router or switch would do it.
     Rewrite(HeaderEdit),
@@ -188,32 +188,32 @@ impl FaultRule {
         self.port.is_none_or(|of_rule| of_rule == port) && self.key.is_none_or(|of_rule| of_rule == key)
     }
 
-    /// The same for one key only.
+    /// Limits the rule to one key.
     #[must_use]
     pub fn for_key(self, key: u32) -> Self {
         Self { key: Some(key), ..self }
     }
 
-    /// The same for frames that arrive on one port only.
+    /// Limits the rule to frames that arrive on one port.
     #[must_use]
     pub fn on_port(self, port: usize) -> Self {
         Self { port: Some(port), ..self }
     }
 }
 
-/// All that a device does wrong. Rules add up, but a dropped frame suffers nothing else.
+/// All faults of a device. Rules add up, but a dropped frame suffers nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     /// Same seed, same faults.
     pub seed: u64,
-    /// How keys are read.
+    /// Rule for reading the key of a frame.
     pub classifier: FrameClassifier,
     pub rules: Vec<FaultRule>,
     /// A limited rate, and what waits for it.
     pub queue: Option<RateQueue>,
-    /// Frames whose delays differ leave in the order they came all the same.
+    /// Frames leave in the order of arrival even if their delays differ.
     pub in_order: bool,
-    /// Longest time that a frame is held back for later ones; `None`: until the end.
+    /// Longest time that a frame is held back for later ones; `None` means until the end.
     pub held_at_most: Option<Nanos>,
 }
 
@@ -222,12 +222,12 @@ impl FaultPlan {
         Self::default()
     }
 
-    /// Whether it leaves every frame alone.
+    /// Returns true if the plan leaves every frame alone.
     pub(super) fn is_faultless(&self) -> bool {
         self.rules.is_empty() && self.queue.is_none()
     }
 
-    /// The way of the frames with `key` that arrive on `port` through the rules, from the first on.
+    /// Starts the course of the frames with `key` that arrive on `port` through the rules, from the first frame on.
     pub fn course(&self, port: usize, key: u32) -> KeyCourse {
         let rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.applies_to(port, key));
         let rules = rules.map(|(index, _)| {
@@ -245,7 +245,7 @@ struct RuleTurn {
     index: usize,
     seed: u64,
     memory: u64,
-    /// Whether the rule takes the frame at hand.
+    /// The rule applies to the current frame.
     takes: bool,
 }
 
@@ -257,7 +257,7 @@ pub struct KeyCourse {
 }
 
 impl KeyCourse {
-    /// Goes on to the next frame: the faults that befall it, in the order of the rules. `plan` is the one it is of.
+    /// Goes on to the next frame and returns its faults, in the order of the rules. `plan` must be the plan that the course was made from.
     pub fn next<'a>(&'a mut self, plan: &'a FaultPlan) -> impl Iterator<Item = &'a FrameFault> {
         self.step(plan);
         self.taken(plan).map(|(fault, _)| fault)
@@ -272,17 +272,17 @@ impl KeyCourse {
         self.position += 1;
     }
 
-    /// The faults of the frame at hand, each with a seed of its own for this rule.
+    /// Faults of the current frame, each with a seed of its own for this rule.
     pub(super) fn taken<'a>(&'a self, plan: &'a FaultPlan) -> impl Iterator<Item = (&'a FrameFault, u64)> {
         self.rules.iter().filter(|turn| turn.takes).map(|turn| {
-            // Not the numbers that selected it.
+            // Another seed than that of the selection: otherwise the choice of the frame and its fault would be correlated.
             (&plan.rules[turn.index].fault, turn.seed.rotate_left(32) ^ 0x5bd1_e995)
         })
     }
 }
 
 impl FrameFault {
-    /// What a jitter makes of a delay, in ns, for the frame at a position.
+    /// Applies a jitter to a delay, in ns, for the frame at a position.
     pub(super) fn jittered(delay_ns: u64, jitter: DelayJitter, seed: u64, position: u64) -> u64 {
         delay_ns.saturating_add_signed(jitter.draw(seed, position))
     }

@@ -1,4 +1,4 @@
-//! A limited rate: frames leave one after another, each in the time its bits take; those that find no room are dropped.
+//! Queue before a limited rate: frames leave one after another, each in the time that its bits take. Frames that do not fit are dropped.
 
 use packetrig_units::{BitRate, clamp_to_u64};
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 const FCS: u64 = 4;
 const SECOND: u128 = 1_000_000_000;
 
-/// How much may wait.
+/// Capacity of the queue in frames or bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueLimit {
     Frames(u64),
@@ -15,7 +15,7 @@ pub enum QueueLimit {
     Bytes(u64),
 }
 
-/// A rate of layer 2, FCS included, and the room in front of it. The frame that is leaving takes room until it has left.
+/// Rate of layer 2, FCS included, and the capacity in front of it. The frame that is leaving counts until it has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateQueue {
     /// The rate; above zero.
@@ -23,21 +23,21 @@ pub struct RateQueue {
     pub room: QueueLimit,
 }
 
-/// When the line is free: whole nanoseconds, and a remainder in fractions of 1 / (bits per second) ns.
+/// Time at which the line becomes free: whole nanoseconds, and a remainder in fractions of 1 / (bits per second) ns.
 #[derive(Clone, Copy, Debug, Default)]
 struct LineFree {
     at_ns: u64,
     part: u128,
 }
 
-/// A queue at work.
+/// State of a running queue.
 #[derive(Debug)]
 pub(super) struct RateQueueState {
     queue: RateQueue,
-    /// When each frame inside has left, and its bytes; in order.
+    /// Departure time and bytes of each frame inside, in order.
     inside: VecDeque<(u64, u64)>,
     bytes: u64,
-    /// When the last one has left.
+    /// Time at which the last one has left.
     free: LineFree,
 }
 
@@ -46,7 +46,7 @@ impl RateQueueState {
         Self { queue, inside: VecDeque::new(), bytes: 0, free: LineFree::default() }
     }
 
-    /// When a frame of so many bytes, without FCS, that comes now has left; `None` if there is no room for it.
+    /// Returns the departure time of a frame of so many bytes, without FCS, that comes now; `None` if the queue is full.
     pub(super) fn admit(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
         while let Some((left, bytes)) = self.inside.front()
             && *left <= now_ns
@@ -63,6 +63,7 @@ impl RateQueueState {
             return None;
         }
         let rate = u128::from(self.queue.rate.bits_per_second().max(1));
+        // A line that was idle starts afresh, without the remainder of earlier frames.
         let start = if now_ns > self.free.at_ns { LineFree { at_ns: now_ns, part: 0 } } else { self.free };
         // The remainder is carried to the next frame. Rounding each frame to a whole nanosecond would add up: at 10
         // Gbit/s a short frame takes some 50 ns, and half a nanosecond of it is a percent of the rate.

@@ -1,6 +1,6 @@
 //! Impairments as a user writes them: `delay=10ms,jitter=1ms,loss=1%`, or a document in YAML for each direction.
 //!
-//! It decides nothing about frames: a spec becomes a [`FaultPlan`], or says what is wrong with it and what is known.
+//! It decides nothing about frames. A spec becomes a [`FaultPlan`], or an error that names the mistake and the valid keys.
 
 use super::{
     DIRECTIONS, DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameFault, GilbertElliott, QueueLimit,
@@ -21,7 +21,7 @@ const GILBERT: &str = "write it like gilbert:INTO_BAD/OUT_OF_BAD[/LOST_IN_BAD[/L
 const KNOWN: &str =
     "delay, jitter, overtake, loss, duplicate, reorder, reorder-by, corrupt, corrupt-at, rate, queue";
 
-/// Why a text is no spec. User's fault.
+/// Error in the text of a spec. User's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("impairment {0}")]
 pub struct BadSpec(String);
@@ -32,13 +32,13 @@ impl BadSpec {
     }
 }
 
-/// What is done to the frames of one direction.
+/// Impairments of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectionSpec {
-    /// Every frame leaves so much later.
+    /// Delay of every frame.
     pub delay: Option<Nanos>,
     pub jitter: Option<DelayJitter>,
-    /// Frames whose delays differ overtake each other.
+    /// Frames may overtake each other if their delays differ.
     pub overtake: bool,
     /// Frames that are dropped.
     pub loss: Option<RulePositions>,
@@ -53,17 +53,17 @@ pub struct DirectionSpec {
     pub corrupt_at: Option<usize>,
     /// A limited rate of layer 2.
     pub rate: Option<BitRate>,
-    /// What may wait for it.
+    /// Capacity of the queue before the limited rate.
     pub queue: Option<QueueLimit>,
 }
 
 impl DirectionSpec {
-    /// Whether it does anything.
+    /// Returns true if the spec changes nothing.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The faults of that spec.
+    /// Converts the spec into a plan of faults.
     pub fn plan(&self, seed: u64) -> FaultPlan {
         let corrupt = self
             .corrupt_at
@@ -145,7 +145,7 @@ impl DirectionSpec {
         }
     }
 
-    /// As [`Self::of_node`]; an error names the key.
+    /// Reads a direction like [`Self::of_node`]; an error names the key.
     fn of_entry(key: &str, node: &DocumentNode) -> Result<Self, BadSpec> {
         Self::of_node(node).map_err(|error| BadSpec(format!("of `{key}`: {}", error.0)))
     }
@@ -172,7 +172,7 @@ impl DirectionSpec {
 }
 
 impl fmt::Display for DirectionSpec {
-    /// As it is written, in a fixed order: reads back as the same.
+    /// Writes the spec in a fixed order; parsing the text gives the same spec.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let items = [
             ("delay", self.delay.map(nanos_text)),
@@ -202,17 +202,17 @@ impl FromStr for DirectionSpec {
     }
 }
 
-/// What is done in each direction.
+/// Impairments of each direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImpairSpecs {
     /// The seed, if the document names one.
     pub seed: Option<u64>,
-    /// By direction: [`DIRECTIONS`].
+    /// Specs in the order of [`DIRECTIONS`].
     pub ways: [DirectionSpec; 2],
 }
 
 impl ImpairSpecs {
-    /// The same in both directions.
+    /// Uses the same spec in both directions.
     pub fn both(spec: &DirectionSpec) -> Self {
         Self { seed: None, ways: [spec.clone(), spec.clone()] }
     }
@@ -239,7 +239,7 @@ impl ImpairSpecs {
         Ok(specs)
     }
 
-    /// The faults of both directions.
+    /// Converts both directions into plans of faults.
     pub fn plans(&self, seed: u64) -> [FaultPlan; 2] {
         let [there, back] = &self.ways;
         [there.plan(seed), back.plan(seed)]
@@ -281,7 +281,7 @@ fn rate(text: &str) -> Result<BitRate, String> {
     if rate.bits_per_second() > 0 { Ok(rate) } else { Err("the rate must be at least 1 bit/s".into()) }
 }
 
-/// `1%` as millionths.
+/// Parses a percentage such as `1%` into millionths.
 fn millionths(text: &str) -> Result<u32, String> {
     parse_millionths(text)
         .ok_or_else(|| format!("`{text}` is not a percentage; write it like 1%, from 0.0001% to 100%"))
@@ -313,7 +313,7 @@ fn jitter(text: &str) -> Result<DelayJitter, String> {
     Ok(DelayJitter { spread: spread.parse().map_err(|error| format!("{error}"))?, shape })
 }
 
-/// `100` frames, or `64KiB`.
+/// Parses a queue limit: `100` frames, or `64KiB`.
 fn room(text: &str) -> Result<QueueLimit, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match text[digits.len()..].trim() {
@@ -329,7 +329,7 @@ fn room(text: &str) -> Result<QueueLimit, String> {
     count.checked_mul(factor).map(QueueLimit::Bytes).ok_or_else(|| format!("`{text}` is too large"))
 }
 
-/// `1%`, `every:100`, `burst:0.1%x5`, `gilbert:1%/20%[/BAD/GOOD]`.
+/// Parses a selection of frames: `1%`, `every:100`, `burst:0.1%x5`, `gilbert:1%/20%[/BAD/GOOD]`.
 fn select(text: &str) -> Result<RulePositions, String> {
     let Some((kind, rest)) = text.split_once(':') else {
         return Ok(RulePositions::Random { millionths: millionths(text)? });
@@ -356,7 +356,7 @@ fn percent(millionths: u32) -> String {
     format!("{}.{:04}%", millionths / 10_000, millionths % 10_000)
 }
 
-/// A selection as it is written; of those that cannot be written nothing is selected by a spec.
+/// Formats a selection the way a spec writes it. Selections that a spec cannot express become 0 %.
 fn pattern(select: &RulePositions) -> String {
     match select {
         RulePositions::Random { millionths } => percent(*millionths),

@@ -1,6 +1,6 @@
-//! What may be done to frames between the sides of a tap on the way `packet`. Nothing without a treatment.
+//! Treatment of frames between the sides of a tap on the way `packet`. Without a treatment nothing is done to them.
 
-/// How late frames left: from when each was due, which is its arrival and its delay, until the call that sent it had returned.
+/// Lateness of departures: from the due time of a frame, which is its arrival plus its delay, until the call that sent it had returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DepartureLateness {
     pub frames: u64,
@@ -22,17 +22,16 @@ impl DepartureLateness {
 ///
 /// Invariant: frames accepted + made = frames given out + dropped, once it has finished.
 pub trait FrameTreatment: Send {
-    /// Takes a frame that arrived at this instant of the monotonic clock, and gives out what is to leave now. With each frame goes the
-    /// time when it was due.
+    /// Takes a frame that arrived at this instant of the monotonic clock, and gives out frames that leave now, each with its due time.
     fn accept(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64));
-    /// Gives out what is due by now.
+    /// Gives out the frames that are due by now.
     fn release(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64));
-    /// When the next frame is due, if one is held.
+    /// Due time of the next frame, if one is held.
     fn next_due(&self) -> Option<u64>;
-    /// Gives out what is still held.
+    /// Gives out all frames that are still held.
     fn finish(&mut self, out: &mut dyn FnMut(&[u8], u64));
-    /// Is told how late all frames so far have left.
+    /// Receives the lateness of all frames so far.
     fn note_lateness(&mut self, lateness: DepartureLateness);
-    /// Frames dropped on purpose, and frames made beyond those that came, so far.
+    /// Numbers of frames dropped on purpose, and of frames made beyond those that came, so far.
     fn counts(&self) -> (u64, u64);
 }

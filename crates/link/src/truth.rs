@@ -1,9 +1,9 @@
-//! What the device did, frame for frame, and the plain arithmetic that says what a receiver must find.
+//! Record of what the device did, frame for frame, and the plain arithmetic that derives the counts of a correct receiver.
 
 use super::{FrameDeeds, FramePosition, FrameWitness};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What happened to the frames of one key that arrived on one port. Positions count from 0.
+/// Fate of the frames of one key that arrived on one port. Positions count from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyTruth {
     pub received: u64,
@@ -21,18 +21,18 @@ pub struct KeyTruth {
     pub delayed: u64,
 }
 
-/// What a receiver behind the device must find.
+/// Counts that a receiver behind the device must find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedCounts {
     /// Frames sent into the device.
     pub sent: u64,
     /// Distinct frames that came out.
     pub unique: u64,
-    /// Frames that did not.
+    /// Frames that did not come out.
     pub lost: u64,
     /// Runs of lost frames.
     pub loss_bursts: u64,
-    /// The longest of them.
+    /// Length of the longest burst.
     pub longest_burst: u64,
     /// Copies beyond the first.
     pub duplicates: u64,
@@ -46,7 +46,7 @@ pub struct ExpectedCounts {
     pub altered: u64,
 }
 
-/// The truth about the frames of each key, kept whole in memory: for tests, whose frames are few.
+/// Truth about the frames of each key, kept whole in memory. It is meant for tests, which have few frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyTruths(pub BTreeMap<u32, KeyTruth>);
 
@@ -55,6 +55,7 @@ impl FrameWitness for KeyTruths {
         let FramePosition { key, position } = place;
         let truth = self.0.entry(key).or_default();
         truth.received += 1;
+        // A frame that was not dropped is lost only if neither it nor one of its copies fitted into the queue.
         if deeds.dropped || deeds.overflowed > deeds.copies {
             truth.dropped.insert(position);
         }
@@ -80,7 +81,7 @@ impl FrameWitness for KeyTruths {
 }
 
 impl KeyTruth {
-    /// What a receiver must find. Written for plainness: it is the judge of cleverer code.
+    /// Derives the counts that a receiver must find. Written plainly, because it judges cleverer code.
     pub fn accounts(&self) -> ExpectedCounts {
         let unique: BTreeSet<u64> = self.departures.iter().copied().collect();
         let corrupt = self.departures.iter().filter(|p| self.corrupted.contains(p));

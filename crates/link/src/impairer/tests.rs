@@ -19,7 +19,7 @@ fn position(frame: &[u8]) -> u64 {
     u64::from_be_bytes(frame[50..58].try_into().unwrap())
 }
 
-/// What leaves when `count` frames arrive one microsecond apart, and the truth.
+/// Departures when `count` frames arrive one microsecond apart, and the truth.
 fn pass(rules: Vec<FaultRule>, count: u64) -> (Vec<u64>, KeyTruth) {
     let mut impairer =
         FrameImpairer::new(FaultPlan { seed: 1, rules, ..FaultPlan::none() }, 0, KeyTruths::default());
@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// What leaves and when, of frames that arrive at these instants, looked at every microsecond.
+/// Departures with their times, of frames that arrive at these instants. The impairer is polled every microsecond.
 fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, KeyTruth) {
     let mut impairer = FrameImpairer::new(plan, 0, KeyTruths::default());
     let mut left = Vec::new();
@@ -171,7 +171,7 @@ fn jitter_varies_the_delay_within_its_spread_and_order_is_kept_if_asked() {
         let plan = FaultPlan { seed: 5, rules: rules(), in_order, ..FaultPlan::none() };
         let (left, truth) = timed(plan, &arrivals, 6_000_000);
         let delays: Vec<u64> = left.iter().map(|(at, position)| at - position * 10_000).collect();
-        // What is due between two looks leaves at the later one.
+        // A frame that is due between two polls leaves at the later one.
         assert!(delays.iter().all(|delay| (60_000..=141_000).contains(delay)), "{delays:?}");
         assert!(delays.iter().max() > Some(&130_000) && delays.len() == 500);
         assert_eq!(truth.accounts().reordered > 0, !in_order);

@@ -1,4 +1,4 @@
-//! How much faster one clock is than another, and how well that is known.
+//! Estimates how much faster one clock runs than another, and how certain that is.
 //!
 //! The estimate is the median of the slopes between all pairs of windows, and its interval that of Sen (1968, "Estimates of the
 //! regression coefficient based on Kendall's tau"): it needs no distribution of the delays. Delays of neighbouring windows may depend on
@@ -20,18 +20,18 @@ const MOST_DEPENDENCE: f64 = 0.95;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockDrift {
     pub ppm: f64,
-    /// What it is at least and at most.
+    /// Lower and upper end of the interval.
     pub least_ppm: f64,
     pub most_ppm: f64,
 }
 
 impl ClockDrift {
-    /// Whether it differs from zero for certain.
+    /// Returns true if the drift differs from zero for certain.
     pub fn is_certain(&self) -> bool {
         self.least_ppm > 0.0 || self.most_ppm < 0.0
     }
 
-    /// Of pairs without a step; `None` if they are too few or too short to tell.
+    /// Estimates the drift from pairs without a step; `None` if they are too few or too short to tell.
     pub(super) fn of(pairs: &[StampPair]) -> Option<Self> {
         let window = LEAST_PAIRS.max(pairs.len().div_ceil(WINDOWS));
         let points: Vec<WindowPoint> = pairs.chunks_exact(window).map(WindowPoint::of).collect();
@@ -42,6 +42,7 @@ impl ClockDrift {
         slopes.sort_by(f64::total_cmp);
         let slope = *slopes.get(slopes.len() / 2)?;
         let windows = points.len() as f64;
+        // Standard deviation of Kendall's S without ties (Sen 1968).
         let spread = (windows * (windows - 1.0) * (2.0 * windows + 5.0) / 18.0).sqrt();
         let ranks = DEVIATIONS * spread * dependence(&points, slope);
         // Beyond the slopes that there are, nothing is known.
@@ -52,7 +53,7 @@ impl ClockDrift {
     }
 }
 
-/// The place of an end of the interval among so many slopes in order; `None` if there is none so far out.
+/// Index of an end of the interval among so many sorted slopes; `None` if the end lies outside them.
 fn rank(slopes: usize, ranks: f64) -> Option<usize> {
     let place = f64::midpoint(slopes as f64 - 1.0, ranks);
     let place = if ranks < 0.0 { place.floor() } else { place.ceil() };
@@ -65,7 +66,7 @@ fn rank(slopes: usize, ranks: f64) -> Option<usize> {
     index
 }
 
-/// By how much the interval is wider, because what is left beside the drift depends on what was left in the window before.
+/// Factor by which the interval is widened, because the residual of a window depends on that of the window before (autocorrelation).
 fn dependence(points: &[WindowPoint], slope: f64) -> f64 {
     let Some(first) = points.first() else { return 1.0 };
     let left: Vec<f64> = points
@@ -79,5 +80,6 @@ fn dependence(points: &[WindowPoint], slope: f64) -> f64 {
     let square: f64 = left.iter().map(|left| (left - mean).powi(2)).sum();
     let product: f64 = left.windows(2).map(|two| (two[0] - mean) * (two[1] - mean)).sum();
     let with_next = if square > 0.0 { (product / square).clamp(0.0, MOST_DEPENDENCE) } else { 0.0 };
+    // A series with this lag-one correlation has fewer independent values: the standard error grows by this factor.
     ((1.0 + with_next) / (1.0 - with_next)).sqrt()
 }

@@ -1,8 +1,8 @@
-//! How the clock of one capture relates to that of another, found from packets that are in both.
+//! Relation between the clocks of two captures, found from packets that are in both.
 //!
-//! A pair of stamps of one packet gives the difference of the clocks at that time, with the jitter of both captures. Medians of many
-//! pairs are the knots of a line: what lies between two knots is interpolated, so that clocks may drift. Where the difference jumps by more
-//! than delays explain ([`super::clock_steps`]), a clock was set, and a new line begins.
+//! A pair of stamps of one packet gives the difference of the clocks at that time, with the jitter of both captures. Medians of
+//! many pairs are the knots of a line; times between two knots are interpolated, so that clocks may drift. A jump of the
+//! difference by more than delays explain ([`super::clock_steps`]) means that a clock was set, and a new line begins.
 
 use super::PacketSample;
 use super::clock_drift::ClockDrift;
@@ -14,11 +14,11 @@ use packetrig_units::Nanos;
 const KNOT_PAIRS: usize = 32;
 /// Neighbours on each side of a pair that say what the difference is about there.
 const NEIGHBOURS: usize = 15;
-/// Differences that are further than this from those around, and further than so many times what is usual, are not of the same packet.
+/// Pairs whose difference is further than this from those around it, and further than this many usual distances, are not of one packet.
 const LEAST_STRAY_NS: u64 = 10_000_000;
 const STRAY_DISTANCES: u64 = 30;
 
-/// Gives the time of one capture, the other, in the clock of the reference.
+/// Converts times of the other capture into the clock of the reference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClockRelation {
     lines: Vec<ClockLine>,
@@ -37,9 +37,9 @@ struct ClockLine {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ClockKnot {
-    /// In the clock of the other capture.
+    /// Time in the clock of the other capture.
     at_ns: u64,
-    /// What the reference shows more.
+    /// Reference clock minus other clock.
     ahead_ns: i64,
 }
 
@@ -54,14 +54,14 @@ pub(super) struct StampPair {
 /// A clock was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStep {
-    /// In the clock of the reference, after the step.
+    /// Time in the clock of the reference, after the step.
     pub at_ns: u64,
-    /// How much more the reference shows after it.
+    /// Change of the reference's lead over the other clock.
     pub by_ns: i64,
 }
 
 impl ClockRelation {
-    /// `None` if no packet is in both.
+    /// Relates two captures; `None` if no packet is in both.
     pub fn between(reference: &PacketSample, other: &PacketSample) -> Option<Self> {
         let common = reference.common(other);
         let pairs: Vec<StampPair> = common.iter().map(|(ours, theirs)| pair(ours, theirs)).collect();
@@ -76,6 +76,7 @@ impl ClockRelation {
         for end in ends {
             let line = &pairs[begin..end];
             relation.lines.push(ClockLine { first: line[0].number, knots: knots(line) });
+            // The drift is estimated over the longest line, because a step would distort it.
             longest = if length_of(line) > length_of(longest) { line } else { longest };
             begin = end;
         }
@@ -92,26 +93,27 @@ impl ClockRelation {
     }
 
     fn ahead_ns(&self, number: u64, at_ns: u64) -> i64 {
+        // Packets before the first pair belong to the first line.
         let line = self.lines.partition_point(|line| line.first <= number).saturating_sub(1);
         self.lines.get(line).map_or(0, |line| line.ahead_ns(at_ns))
     }
 
-    /// What the reference shows more at the first common packet.
+    /// Reference clock minus other clock at the first common packet.
     pub fn first_ahead_ns(&self) -> i64 {
         self.lines.first().and_then(|line| line.knots.first()).map_or(0, |knot| knot.ahead_ns)
     }
 
-    /// How much faster the clock of the reference is, over the longest time without a step; `None` if that is too short to tell.
+    /// Drift of the reference against the other clock, over the longest time without a step; `None` if that is too short to tell.
     pub fn drift(&self) -> Option<ClockDrift> {
         self.drift
     }
 
-    /// The farthest that the stamps of one packet are apart when the clocks have been brought together.
+    /// Largest difference between the stamps of one packet after the clocks have been brought together.
     pub fn jitter(&self) -> Nanos {
         Nanos::new(self.jitter_ns)
     }
 
-    /// Packets that it was found from.
+    /// Number of packets that the relation was found from.
     pub fn pairs(&self) -> usize {
         self.pairs
     }
@@ -159,12 +161,12 @@ pub(super) fn signed_difference(left: u64, right: u64) -> i64 {
     if left < right { -distance } else { distance }
 }
 
-/// How long some pairs are apart.
+/// Time from the first to the last of some pairs.
 fn length_of(pairs: &[StampPair]) -> u64 {
     pairs.first().zip(pairs.last()).map_or(0, |(first, last)| last.at_ns.saturating_sub(first.at_ns))
 }
 
-/// Without pairs whose difference is unlike those of their neighbours: a content that happened twice, and of which each capture lost
+/// Removes pairs whose difference is unlike those of their neighbours. A content that occurred twice, of which each capture lost
 /// another one, looks like one packet.
 fn without_strays(pairs: &[StampPair]) -> Vec<StampPair> {
     let distance = |index: usize| {

@@ -1,4 +1,5 @@
-//! Where a clock was set: the difference of two clocks jumps by more than the path between the captures explains, and stays there.
+//! Finds the points where a clock was set: the difference of two clocks jumps by more than the path between the captures
+//! explains, and stays there.
 //!
 //! The path has a delay that varies. So one difference says nothing: a step is a place where the middle half of the differences, window
 //! for window, lies apart from that of all windows before it, by more than it varies itself. Delays that come and go are no step: the
@@ -12,11 +13,11 @@ use super::clock_relation::{StampPair, median, middle, signed_difference};
 const WINDOW: usize = 32;
 /// Fewer pairs at an end of the capture say nothing.
 const LEAST_PAIRS: usize = 8;
-/// How far apart places are that are tried; the exact place is found afterwards.
+/// Distance between places that are tried; the exact place is found afterwards.
 const STRIDE: usize = 8;
 /// Differences this small are followed as drift.
 const LEAST_STEP_NS: i64 = 1_000_000;
-/// How long a step has to last, or until the next one, or until the end: no queue stands that long at once.
+/// Time that a step has to last, unless the next step or the end comes first: no queue stands that long at once.
 const HORIZON_NS: u64 = 30_000_000_000;
 /// Windows on each side that are compared; of long horizons each has more pairs.
 const MOST_WINDOWS: usize = 32;
@@ -39,13 +40,13 @@ impl DelayEnvelope {
         self.highest.saturating_sub(self.lowest)
     }
 
-    /// How far this one and a later one are apart; zero or less if they overlap.
+    /// Distance between this level and a later one; zero or less if they overlap.
     fn gap_to(self, later: Self) -> i64 {
         let above = later.lowest.saturating_sub(self.highest);
         above.max(self.lowest.saturating_sub(later.highest))
     }
 
-    /// Whether they are too far apart to be of one level.
+    /// Returns true if they are too far apart to be one level.
     fn is_apart_from(self, later: Self) -> bool {
         let gap = self.gap_to(later);
         gap >= LEAST_STEP_NS && gap >= self.width().max(later.width()) / 2
@@ -78,7 +79,7 @@ pub(super) fn find_steps(pairs: &[StampPair]) -> Vec<usize> {
     steps
 }
 
-/// Of places beside each other, the one with the largest gap.
+/// Finds candidates. Of neighbouring places only the one with the largest gap is kept.
 fn candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
     let mut found: Vec<StepCandidate> = Vec::new();
     let last = pairs.len().saturating_sub(LEAST_PAIRS);
@@ -133,7 +134,7 @@ fn exact_place(pairs: &[StampPair], about: usize) -> usize {
     begin + best.1
 }
 
-/// Whether all windows after a place are apart from all before it, as far as the horizon, on one side of them.
+/// Returns true if all windows after a place lie apart from all before it, as far as the horizon, on one side of them.
 fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
     let (last, next) = (pairs[at - 1], pairs[at]);
     let is_near = |pair: &&StampPair, here: StampPair| pair.at_ns.abs_diff(here.at_ns) <= HORIZON_NS;
@@ -150,19 +151,19 @@ fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
     before.zip(after).is_some_and(|(before, after)| before.is_apart_from(after))
 }
 
-/// Where the differences of some windows lie, all as of one time.
+/// Envelope of the differences of some windows, with the drift up to one time taken out.
 fn level(windows: &[&[StampPair]], here_ns: u64, drift: f64) -> Option<DelayEnvelope> {
     let whole = windows.iter().filter(|window| window.len() >= LEAST_PAIRS);
     let each = whole.map(|window| envelope(window.iter().map(|pair| without_drift(pair, here_ns, drift))));
     each.reduce(DelayEnvelope::join)
 }
 
-/// Pairs of each window where there are so many.
+/// Pairs per window when so many are divided into at most [`MOST_WINDOWS`] windows.
 fn window_of(pairs: usize) -> usize {
     WINDOW.max(pairs.div_ceil(MOST_WINDOWS))
 }
 
-/// What a clock gains per nanosecond: the median over all pairs of windows on the same side of a place.
+/// Gain of a clock per nanosecond: the median over all pairs of windows on the same side of a place.
 fn drift_within(sides: &[&[&[StampPair]]]) -> f64 {
     let mut slopes = Vec::new();
     for side in sides {
@@ -194,7 +195,7 @@ impl WindowPoint {
         Self { at_ns: middle(window), ahead_ns: median(window.iter().map(|pair| pair.ahead_ns)) }
     }
 
-    /// What the reference gains per nanosecond from this one to another; `None` if they are of one time.
+    /// Gain of the reference per nanosecond from this point to another; `None` if both are of one time.
     pub(super) fn slope_to(&self, other: &Self) -> Option<f64> {
         let length = signed_difference(other.at_ns, self.at_ns);
         (length != 0).then(|| other.ahead_ns.saturating_sub(self.ahead_ns) as f64 / length as f64)

@@ -1,4 +1,4 @@
-//! What two captures of a packet have in common: its bytes, but for what the capture added.
+//! Content of a packet that two captures of it have in common: its bytes, without anything that the capture added.
 
 use packetrig_wire::pcap::CaptureRecord;
 use packetrig_wire::trailer;
@@ -21,8 +21,10 @@ pub struct PacketContent<'a> {
 }
 
 impl<'a> PacketContent<'a> {
-    /// Without the FCS, which some interfaces deliver, and without the trailer of a tap, which differs in each copy.
+    /// Takes the packet out of a record, without the FCS, which some interfaces deliver, and without the trailer of a tap, which
+    /// differs in each copy.
     pub fn of(record: &CaptureRecord<'a>) -> Self {
+        // The trailer has the length from before the tap cut the copy; the record has that of the copy.
         if let Some((frame, trailer)) = trailer::split(record.bytes) {
             return Self { bytes: frame, full_len: trailer.full_len.into() };
         }
@@ -36,7 +38,7 @@ impl<'a> PacketContent<'a> {
         self.bytes.len() < self.full_len
     }
 
-    /// What it is known by if only the first `compared` bytes of packets are looked at. Its length always counts.
+    /// Identity by the first `compared` bytes of the packet, or by all of them. The length always counts.
     pub fn identity(&self, compared: Option<usize>) -> PacketIdentity {
         let looked_at = compared.unwrap_or(usize::MAX).min(self.bytes.len());
         let mut hasher = DefaultHasher::new();

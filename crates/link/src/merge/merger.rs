@@ -9,12 +9,12 @@ pub const MOST_CAPTURES: usize = 32;
 /// Memory that a waiting packet takes beside its bytes, roughly: its places in two tables, and what an allocation costs.
 const BESIDE: usize = 256;
 
-/// Which captures have a packet, by their numbers.
+/// Set of captures that have a packet, by their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CaptureSet(u32);
 
 impl CaptureSet {
-    /// The first so many captures.
+    /// Set of the first `count` captures.
     pub const fn first(count: usize) -> Self {
         Self(if count >= MOST_CAPTURES { u32::MAX } else { (1 << count) - 1 })
     }
@@ -31,7 +31,7 @@ impl CaptureSet {
         Self(self.0 | 1 << capture)
     }
 
-    /// The lowest number in it; [`MOST_CAPTURES`] of an empty one.
+    /// Lowest number in the set; [`MOST_CAPTURES`] if it is empty.
     const fn lowest(self) -> usize {
         self.0.trailing_zeros() as usize
     }
@@ -50,10 +50,10 @@ pub struct CapturedPacket {
 /// A packet of the merged series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergedPacket {
-    /// By the first capture that has it, in the common clock.
+    /// Time in the common clock, from the first capture that has the packet.
     pub at_ns: u64,
     pub captures: CaptureSet,
-    /// As the capture has it that kept most of it.
+    /// Packet from the capture that kept most of it.
     pub packet: CapturedPacket,
 }
 
@@ -104,6 +104,7 @@ impl PacketMerger {
             Some(place) => joined(self.forget(place), fresh),
             None => fresh,
         };
+        // The number keeps packets of one time apart, in the order in which they were offered.
         let place = (merged.at_ns, self.offered);
         self.offered += 1;
         self.waiting_bytes += BESIDE + merged.packet.bytes.len();
@@ -111,9 +112,10 @@ impl PacketMerger {
         self.pending.insert(place, PendingPacket { identity, merged });
     }
 
-    /// The packet of other captures that is this one: of those with its content the nearest in time.
+    /// Finds the packet of other captures that is the same one: of those with its content the nearest in time.
     fn same_packet(&self, capture: usize, at_ns: u64, identity: PacketIdentity) -> Option<MergePlace> {
         let places = self.places.get(&identity)?.iter();
+        // Equal packets of one capture stay apart: it cannot have this packet twice.
         let lacking = places.filter(|place| !self.pending[place].merged.captures.has(capture));
         let near = lacking.filter(|(time, _)| time.abs_diff(at_ns) <= self.tolerance_ns);
         near.min_by_key(|(time, number)| (time.abs_diff(at_ns), *number)).copied()
@@ -145,7 +147,7 @@ impl PacketMerger {
     }
 }
 
-/// One packet of two: the time of the first capture that has it, and as many bytes as any has.
+/// Joins two packets into one: the time of the first capture that has it, and as many bytes as any has.
 fn joined(known: MergedPacket, fresh: MergedPacket) -> MergedPacket {
     let captures = CaptureSet(known.captures.0 | fresh.captures.0);
     let at_ns = if fresh.captures.lowest() < known.captures.lowest() { fresh.at_ns } else { known.at_ns };

@@ -15,9 +15,9 @@ pub struct PacketSample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SampledPacket {
     pub(super) at_ns: u64,
-    /// How many packets of the capture came before it.
+    /// Number of packets of the capture that came before it.
     pub(super) number: u64,
-    /// Whether no other packet of the capture has its content.
+    /// No other packet of the capture has its content.
     pub(super) is_unique: bool,
 }
 
@@ -26,7 +26,7 @@ impl PacketSample {
         Self { most, packets: BTreeMap::new() }
     }
 
-    /// Offers a packet: the one that came after `number` others.
+    /// Offers a packet that came after `number` others.
     pub fn add(&mut self, identity: PacketIdentity, number: u64, at_ns: u64) {
         let is_full = self.packets.len() >= self.most;
         if is_full && self.packets.last_key_value().is_none_or(|(largest, _)| identity.0 > *largest) {
@@ -35,6 +35,7 @@ impl PacketSample {
         let offered = SampledPacket { at_ns, number, is_unique: true };
         // Once there, an identity leaves only for smaller ones and never comes back, so a repetition cannot be overlooked.
         self.packets.entry(identity.0).and_modify(|known| known.is_unique = false).or_insert(offered);
+        // The largest identity goes, whatever the capture: samples of two captures keep the same packets.
         if self.packets.len() > self.most {
             self.packets.pop_last();
         }

@@ -63,7 +63,7 @@ fn captures_of_different_links_have_no_relation() {
     assert_eq!(ClockRelation::default().to_reference(5, 77), 77);
 }
 
-/// How long packets take from the place of the reference to that of the other capture, ns; less than nothing against that direction.
+/// Delay of packets from the place of the reference to that of the other capture, ns; negative against that direction.
 #[derive(Clone, Copy, Debug)]
 enum PathDelay {
     Uniform,
@@ -77,7 +77,7 @@ const MILLISECOND: f64 = 1e6;
 const SEEDS: u64 = 8;
 
 impl PathDelay {
-    /// With a base of 100 us and 1 ms that varies.
+    /// Delay with a base of 100 us and 1 ms that varies.
     fn of(self, seed: u64, number: u64) -> i64 {
         let share = (mix(seed, number) >> 11) as f64 / (1_u64 << 53) as f64;
         let exponential = -MILLISECOND * (1.0 - share).ln();
