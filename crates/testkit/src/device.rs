@@ -3,10 +3,11 @@
 //! ```text
 //!   port 0 --> receive ring --> Impairer (FaultPlan) --> transmit rings of the other ports
 //! ```
-//! What happens to a frame is decided by [`packetrig_link`], which is pure; [`Device`] runs it on a thread per
-//! port over packet rings. Frames leave on every other port.
+//! [`packetrig_link`], which is pure, decides the fate of each frame; [`Device`] runs it on a thread per port over packet rings.
+//! Frames leave on every other port.
 //!
-//! Invariant: what left is what came in, but for the faults in [`KeyTruth`]; frames the device lost by itself are counted.
+//! Invariant: the frames that left are those that came in, changed only by the faults in [`KeyTruth`]. Frames that the device
+//! lost by itself are counted.
 
 mod forward;
 

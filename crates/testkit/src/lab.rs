@@ -24,13 +24,13 @@ const MTU: u32 = 9_216;
 const BRIDGE: &str = "br0";
 const NOT_FOUND: i32 = 2;
 
-/// What stands between the ports.
+/// Connection between the ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Middle {
     /// A cable between two ports.
     Cable,
     Bridge,
-    /// Nothing yet: interfaces without anybody between them.
+    /// No connection yet: the interfaces stand alone.
     Nothing,
     Reference(FaultPlan),
 }
@@ -52,7 +52,7 @@ pub struct LabPort {
 }
 
 impl LabPort {
-    /// Where the product finds it: `namespace/eth0`.
+    /// Location in the product's notation: `namespace/eth0`.
     pub fn location(&self) -> String {
         format!("{}/{INTERFACE}", self.space.name)
     }
@@ -68,34 +68,33 @@ impl LabPort {
 }
 
 impl Lab {
-    /// Two ports and a cable.
+    /// Builds two ports and a cable.
     pub fn pair() -> Result<Self, device::Error> {
         Self::build(&unique(), &["a", "b"], Middle::Cable)
     }
 
-    /// `count` ports around a kernel bridge.
+    /// Builds `count` ports around a kernel bridge.
     pub fn bridged(count: usize) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
         Self::build(&unique(), &names, Middle::Bridge)
     }
 
-    /// `count` ports whose neighbours, `port0` … in a namespace of their own, nothing connects.
+    /// Builds `count` ports with unconnected neighbours, `port0` … in a namespace of their own.
     pub fn apart(count: usize) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
         Self::build(&unique(), &names, Middle::Nothing)
     }
 
-    /// `count` ports around the reference device; device port n is the neighbour of lab port n.
+    /// Builds `count` ports around the reference device; device port n is the neighbour of lab port n.
     pub fn with_device(count: usize, plan: FaultPlan) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
         Self::build(&unique(), &names, Middle::Reference(plan))
     }
 
-    /// Ports in namespaces `prefix` + name; with an empty prefix the names are a user's to read (`tx/eth0`), and two
-    /// such labs cannot stand side by side.
+    /// Builds ports in namespaces `prefix` + name. With an empty prefix the names are meant for users (`tx/eth0`), and two such
+    /// labs cannot exist side by side.
     pub fn build<S: AsRef<str>>(prefix: &str, names: &[S], middle: Middle) -> Result<Self, device::Error> {
-        // If anything fails below, what was made is dropped, and each namespace removes itself with all that is in
-        // it.
+        // On a failure below, everything made so far is dropped, and each namespace removes itself with its content.
         let spaces: Vec<Space> = names
             .iter()
             .map(|name| Space::create(&format!("{prefix}{}", name.as_ref())))
@@ -142,7 +141,7 @@ impl Lab {
         self.ports[index].location()
     }
 
-    /// The namespace of what stands between the ports; `None` for a cable.
+    /// Namespace of the device or bridge between the ports; `None` for a cable.
     pub fn device_netns(&self) -> Option<&NetNs> {
         self.device_space.as_ref().map(|space| &space.netns)
     }
@@ -191,12 +190,12 @@ impl Space {
     fn create(name: &str) -> Result<Self, Error> {
         let netns = NetNs::create_named(name)?;
         let space = Self { name: name.to_owned(), netns };
-        // Silence: whatever the kernel says by itself would be counted as foreign frames.
+        // IPv6 off: packets that the kernel sends by itself would be counted as foreign frames.
         for key in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
             write_if_there(&space.netns, key, "1")?;
         }
         for family in ["iptables", "ip6tables", "arptables"] {
-            // The bridge must not ask the machine's packet filter for its opinion on test frames.
+            // The bridge must not pass test frames through the machine's packet filter.
             write_if_there(&space.netns, &format!("net/bridge/bridge-nf-call-{family}"), "0")?;
         }
         Ok(space)
@@ -210,7 +209,7 @@ impl Drop for Space {
     }
 }
 
-/// A setting that this kernel does not have needs no change.
+/// Writes a setting. One that this kernel does not have needs no change.
 fn write_if_there(netns: &NetNs, key: &str, value: &str) -> Result<(), Error> {
     match kernel::write_setting(netns, key, value) {
         Err(error) if error.errno() == Some(NOT_FOUND) => Ok(()),
@@ -222,13 +221,13 @@ fn device_port(index: usize) -> String {
     format!("port{index}")
 }
 
-/// Names that no other lab of this machine has: process and counter.
+/// Prefix that no other lab of this machine has: process and counter.
 fn unique() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("pr{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A locally administered address that says which end it is.
+/// Locally administered address that identifies the end.
 fn mac(number: usize) -> Mac {
     let [.., low] = number.to_be_bytes();
     [0x02, 0x50, 0x52, 0, 0, low]

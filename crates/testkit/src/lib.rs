@@ -4,7 +4,7 @@
 //! between them as the device under test and keeps a list of everything it did, so that what the rig reports can be
 //! compared with the truth. The demo uses both; so do the system tests and the evaluations.
 //!
-//! It knows nothing of streams, sequence numbers or tags: the truth must not come from the code it is to judge.
+//! It has no notion of streams, sequence numbers or tags: the truth must not come from the code that it is to judge.
 #![forbid(unsafe_code)]
 
 mod blame;

@@ -28,7 +28,7 @@ fn lab(made: Result<Lab, packetrig_testkit::device::Error>) -> Option<Lab> {
     }
 }
 
-/// What arrives at a port.
+/// Frames that arrive at a port.
 struct Arrivals {
     ring: RxRing,
     /// Key and position of each frame.
@@ -82,7 +82,7 @@ fn frame(key: u16, position: u64) -> Vec<u8> {
     frame
 }
 
-/// Sends `count` frames of each key in turn. What arrives meanwhile is taken; the rest may still be under way.
+/// Sends `count` frames of each key in turn. Frames that arrive meanwhile are taken; the rest may still be under way.
 fn exchange(from: &LabPort, to: &LabPort, keys: u16, count: u64) -> Arrivals {
     let (mut tx, mut arrivals) = (sender(from), Arrivals::listen(to));
     for position in 0..count {

@@ -13,9 +13,9 @@ use std::thread::JoinHandle;
 
 /// Frames taken from a ring before the transmit rings are kicked.
 const BATCH: usize = 64;
-/// How long a thread waits before it looks whether it should stop.
+/// Longest wait of a thread before it checks whether to stop.
 const NAP_NS: u64 = 5_000_000;
-/// Longest time that a thread forwards what had arrived before it was to stop.
+/// Longest time for forwarding the frames that had arrived before the stop.
 const LAST_NS: u64 = 30_000_000_000;
 /// Blocks of a receive ring: a slow trickle of frames takes one in each millisecond, so the thread may be away for 2 s.
 const BLOCKS: u32 = 2_048;
@@ -26,7 +26,7 @@ const LONGEST: usize = 9_230;
 /// Times a full transmit ring is kicked before the frame is given up and counted as the device's own loss.
 const PATIENCE: u32 = 10_000;
 
-/// Why there is no device, or why it stopped.
+/// Error of the device: it could not be set up, or it stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -37,12 +37,12 @@ pub enum Error {
     Panicked(usize),
 }
 
-/// What a device did.
+/// Report of what a device did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReport {
-    /// By port of arrival and key.
+    /// Truth by port of arrival and key.
     pub truths: BTreeMap<(usize, u32), KeyTruth>,
-    /// Frames lost without being told to: the truth is not the whole truth unless this is zero.
+    /// Frames lost without an order: the truth is incomplete unless this is zero.
     pub own_losses: u64,
 }
 
@@ -53,7 +53,7 @@ impl DeviceReport {
     }
 }
 
-/// What one port of a device did.
+/// Report of one port of a device.
 #[derive(Debug)]
 struct SideReport {
     truths: BTreeMap<u32, KeyTruth>,
@@ -91,7 +91,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Lets what waits leave, stops, and says what was done.
+    /// Sends the frames that still wait, stops, and returns the report.
     pub fn stop(mut self) -> Result<DeviceReport, Error> {
         self.stop.store(true, Ordering::Release);
         let mut report = DeviceReport::default();
@@ -108,7 +108,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
-            // A destructor has no caller to tell of a panic; the thread has ended, which is what matters here.
+            // A destructor cannot report a panic; the thread has ended, which is what matters here.
             drop(thread.join());
         }
     }
@@ -119,7 +119,7 @@ fn indices(netns: &NetNs, interfaces: &[String]) -> Result<Vec<u32>, packetrig_s
     interfaces.iter().map(|name| links.by_name(name).map(|link| link.index)).collect()
 }
 
-/// One port's way through the device.
+/// Data path of one port through the device.
 struct Side {
     rx: RxRing,
     out: Exits,
@@ -163,6 +163,7 @@ impl Side {
         };
         let out = &mut self.out;
         let truths = impairer.finish(clock::monotonic_ns(), &mut |bytes, _| out.send(bytes));
+        // Before the losses are counted: frames that are still pending count as lost.
         self.out.drain()?;
         let own_losses = self.out.losses() + self.rx.stats()?.dropped + unread;
         Ok(SideReport { truths: truths.0, own_losses })
@@ -203,7 +204,7 @@ impl LastFrames {
         Ok(Self { arrived: ring.progress()?.arrived, until_ns: clock::monotonic_ns() + LAST_NS })
     }
 
-    /// How many of them were not read, if that is the end: all were, or it takes too long.
+    /// Number of them that were not read, once that is final: all were read, or it takes too long.
     fn unread_at_end(&self, ring: &mut RxRing) -> Result<Option<u64>, packetrig_sys::Error> {
         let unread = self.arrived.saturating_sub(ring.progress()?.read);
         let is_over = unread == 0 || clock::monotonic_ns() >= self.until_ns;
@@ -223,7 +224,7 @@ impl Exits {
             let mut patience = PATIENCE;
             while ring.next_slot().is_none() && patience > 0 {
                 patience -= 1;
-                // An interface that is down shows as loss when patience ends.
+                // An interface that is down shows as loss when the tries run out.
                 drop(ring.kick());
             }
             match ring.next_slot() {
@@ -231,6 +232,7 @@ impl Exits {
                     slot[..frame.len()].copy_from_slice(frame);
                     ring.commit(frame.len());
                 }
+                // A frame that fits no slot, or whose ring stays full, is a loss of the device itself.
                 _ => self.losses += 1,
             }
         }

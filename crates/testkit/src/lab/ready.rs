@@ -1,5 +1,5 @@
-//! Waiting until frames get through: a bridge forwards only some time after its ports are up, and says so nowhere that
-//! is cheap to read. So frames are sent until they arrive.
+//! Waits until frames get through. A bridge forwards only some time after its ports are up, and no cheap state shows that. So
+//! frames are sent until one arrives.
 
 use super::{INTERFACE, LabPort};
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
