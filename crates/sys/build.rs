@@ -76,6 +76,7 @@ fn compile(source: &Path, object: &Path) -> Result<(), String> {
     let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let flags = ["-target", "bpf", "-mcpu=v3", "-O2", "-Wall", "-Wextra", "-Werror", "-c"];
     let target = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    // x86 keeps the order of stores, so the programs need no barriers there.
     let is_ordered = target == "x86_64" || target == "x86";
     let wants_barriers = std::env::var_os("PACKETRIG_BPF_BARRIERS").is_some();
     let ordered = (is_ordered && !wants_barriers).then_some("-DORDERED_STORES");

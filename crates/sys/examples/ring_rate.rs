@@ -1,4 +1,4 @@
-//! How fast a transmit ring is: `ring_rate INTERFACE [bytes=60] [seconds=2] [slots=1024] [batch=64] [bypass=1]`.
+//! Measures how fast a transmit ring is: `ring_rate INTERFACE [bytes=60] [seconds=2] [slots=1024] [batch=64] [bypass=1]`.
 //!
 //! Sends frames to nobody through the interface, in the namespace it is run in, and prints frames per second. Run it
 //! only in a namespace of your own.

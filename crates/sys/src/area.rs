@@ -21,13 +21,13 @@ pub(crate) struct SharedArea {
 unsafe impl Send for SharedArea {}
 
 impl SharedArea {
-    /// Maps what a descriptor shares: the ring of a packet socket, the values of a BPF map. All pages are made now: a hot loop must not
-    /// wait for a page fault.
+    /// Maps the memory that a descriptor shares: the ring of a packet socket, the values of a BPF map. All pages are made now,
+    /// because a hot loop must not wait for a page fault.
     pub(crate) fn map(owner: BorrowedFd<'_>, len: usize, object: &str) -> Result<Self, Error> {
         Self::map_from(owner, 0, len, object)
     }
 
-    /// The same, from an offset: a descriptor that shares several stretches names them by it.
+    /// Maps from an offset, by which a descriptor names each of several stretches.
     pub(crate) fn map_from(
         owner: BorrowedFd<'_>,
         offset: u64,
@@ -49,7 +49,7 @@ impl SharedArea {
         Self::mapped(base, len, object)
     }
 
-    /// Zeroed memory of our own in whole pages, to be lent to the kernel.
+    /// Allocates zeroed memory of our own in whole pages, to be lent to the kernel.
     pub(crate) fn own(len: usize, object: &str) -> Result<Self, Error> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let kind = MapFlags::PRIVATE | MapFlags::POPULATE;
@@ -65,7 +65,7 @@ impl SharedArea {
         Ok(Self { base, len, plain: None })
     }
 
-    /// Its address, for a request to the kernel.
+    /// Address of the memory, for a request to the kernel.
     pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr().addr() as u64
     }

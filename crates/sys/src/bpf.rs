@@ -26,7 +26,7 @@ const RIGHTS: &str =
 pub enum MapKind {
     /// Values by index, to be written with [`BpfMap::set`].
     Array,
-    /// The same, and user space shares the memory (`Map::share`).
+    /// Values by index in memory that user space shares (`BpfMap::share`).
     SharedArray,
     /// Programs by index, for tail calls.
     Programs,
@@ -46,7 +46,7 @@ pub struct BpfMap {
 }
 
 impl BpfMap {
-    /// A map of `entries` zeroed values of `value` bytes.
+    /// Creates a map of `entries` zeroed values of `value` bytes.
     pub fn create(name: &'static str, kind: MapKind, value: usize, entries: u32) -> Result<Self, Error> {
         let map_type = match kind {
             MapKind::Array | MapKind::SharedArray => call::ARRAY,
@@ -58,6 +58,7 @@ impl BpfMap {
             map_type,
             key_size: 4,
             value_size: clamp_to_u32(value),
+            // The kernel refuses a map without entries.
             max_entries: entries.max(1),
             map_flags: if kind == MapKind::SharedArray { call::MMAPABLE } else { 0 },
             name: call::short_name(name),
@@ -98,10 +99,11 @@ impl BpfMap {
     ) -> Result<(), Error> {
         let program = program.map_or(0, |program| call::number(program.fd.as_fd()));
         let value = [interface.to_ne_bytes(), program.to_ne_bytes()].concat();
+        // The kernel looks the interface up in the caller's namespace.
         netns.run_in(|| self.set(index, &value))?
     }
 
-    /// The numbers of 64 bits that the value at `index` is made of, added up over all processors.
+    /// Sums the 64-bit numbers of the value at `index` over all processors.
     pub fn sums(&self, index: u32) -> Result<Vec<u64>, Error> {
         // The kernel gives one value for each processor that could exist, not for each that runs.
         let mut values = vec![0u64; self.value / 8 * sched::possible_cpus() as usize];
@@ -122,22 +124,22 @@ impl BpfMap {
         Ok(sums)
     }
 
-    /// The memory of all values, whose size must be a whole number of pages.
+    /// Shares the memory of all values, whose size must be a whole number of pages.
     pub(crate) fn share(&self) -> Result<SharedArea, Error> {
         SharedArea::map(self.fd.as_fd(), self.value * self.entries as usize, self.name)
     }
 }
 
-/// Where a program is to run.
+/// Attachment point of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachPoint {
-    /// On what arrives at an interface.
+    /// Packets that arrive at an interface.
     Interface,
-    /// On what leaves through an exit of a map ([`MapKind::Exits`]).
+    /// Packets that leave through an exit of a map ([`MapKind::Exits`]).
     Exit,
-    /// At a tracepoint of the kernel.
+    /// A tracepoint of the kernel.
     Tracepoint,
-    /// On what the stack sends through an interface, before its queue.
+    /// Packets that the stack sends through an interface, before its queue.
     Egress,
 }
 
@@ -166,30 +168,31 @@ pub struct BpfProgram {
     name: &'static str,
 }
 
-/// How a run on live frames ended.
+/// Outcome of a run on live frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveEnd {
     Interrupted,
-    /// As often as asked.
+    /// The program ran as often as asked.
     Repeated,
 }
 
-/// How often a program is loaded again whose loading was interrupted.
+/// Attempts to load a program whose loading was interrupted.
 const LOAD_AGAIN: u32 = 20;
 
 impl BpfProgram {
-    /// Loads instructions that run on what arrives. `frags` says that they handle frames in several pieces.
+    /// Loads instructions that run on arriving packets. `frags` declares that they handle frames in several pieces.
     pub fn load(name: &'static str, code: &[BpfInstruction], frags: bool) -> Result<Self, Error> {
         Self::load_for(AttachPoint::Interface, name, code, frags)
     }
 
-    /// Loads instructions for a place.
+    /// Loads instructions for an attachment point.
     pub fn load_for(
         place: AttachPoint,
         name: &'static str,
         code: &[BpfInstruction],
         frags: bool,
     ) -> Result<Self, Error> {
+        // The verifier allows helpers for GPL programs only with a licence like this.
         let licence = c"Dual BSD/GPL";
         let mut attr = attr::ProgramLoad {
             kind: place.program_kind(),
@@ -251,6 +254,7 @@ impl BpfProgram {
             flags: if native { call::DRIVER_MODE } else { call::GENERIC_MODE },
             ..attr::LinkCreate::default()
         };
+        // The kernel looks the interface up in the caller's namespace.
         let linked = netns.run_in(|| call::descriptor(BpfCommand::LinkCreate, &mut attr))?;
         let fd = linked.map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => {
@@ -261,7 +265,7 @@ impl BpfProgram {
         Ok(BpfAttachment { fd })
     }
 
-    /// Has it run on what the stack sends through an interface, beside others that do, until the attachment is dropped.
+    /// Runs it on packets that the stack sends through an interface, beside other programs there, until the attachment is dropped.
     pub fn attach_egress(&self, netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
         let mut attr = attr::LinkCreate {
             program: call::number(self.fd.as_fd()),
@@ -275,7 +279,7 @@ impl BpfProgram {
         Ok(BpfAttachment { fd })
     }
 
-    /// Has it run at a tracepoint of the kernel, until the attachment is dropped.
+    /// Runs it at a tracepoint of the kernel, until the attachment is dropped.
     pub fn trace(&self, tracepoint: &std::ffi::CStr) -> Result<BpfAttachment, Error> {
         let mut attr = attr::TracepointOpen {
             name: tracepoint.as_ptr().addr() as u64,
@@ -288,7 +292,7 @@ impl BpfProgram {
         Ok(BpfAttachment { fd })
     }
 
-    /// Runs it once on a copy of `frame`: what it answers, and the frame as it left it.
+    /// Runs it once on a copy of `frame`. Returns its answer, and the frame as the program left it.
     pub fn run_once(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), Error> {
         // A program may make the frame longer.
         let mut out = vec![0u8; frame.len() + 256];
@@ -307,7 +311,7 @@ impl BpfProgram {
         Ok((attr.answer, out))
     }
 
-    /// The kernel's own measure of one run, in ns: the mean of `repeat` runs on a copy of `frame`.
+    /// Measures one run by the kernel's own clock, in ns: the mean of `repeat` runs on a copy of `frame`.
     pub fn time(&self, frame: &[u8], repeat: u32) -> Result<u32, Error> {
         let mut attr = attr::TestRun {
             program: call::number(self.fd.as_fd()),
@@ -321,9 +325,9 @@ impl BpfProgram {
         Ok(attr.duration)
     }
 
-    /// Runs it over and over on frames of the kernel's own, as long as `frame` at first, `batch` of them in turn, and does with each
-    /// what the program answers. Blocks until `repeat` runs are over or a signal comes for this thread, whose network
-    /// namespace is the one frames are redirected in.
+    /// Runs it over and over on frames of the kernel's own, as long as `frame` at first, `batch` of them in turn, and handles
+    /// each as the program answers. Blocks until `repeat` runs are over or a signal arrives for this thread. Frames are
+    /// redirected in the thread's network namespace.
     pub fn run_live(&self, frame: &[u8], batch: u32, repeat: u32) -> Result<LiveEnd, Error> {
         let mut attr = attr::TestRun {
             program: call::number(self.fd.as_fd()),
@@ -342,14 +346,14 @@ impl BpfProgram {
     }
 }
 
-/// A program at work; dropping it detaches, unless it is pinned.
+/// A running program; dropping it detaches, unless it is pinned.
 #[derive(Debug)]
 pub struct BpfAttachment {
     fd: OwnedFd,
 }
 
 impl BpfAttachment {
-    /// Puts another program in the place of the one at work, without a frame between them.
+    /// Replaces the running program, without a frame between the two.
     pub fn replace(&self, program: &BpfProgram) -> Result<(), Error> {
         let mut attr = attr::LinkUpdate {
             link: call::number(self.fd.as_fd()),
@@ -360,8 +364,8 @@ impl BpfAttachment {
         updated.map_err(|error| Error::call("bpf(LINK_UPDATE)", program.name, error).with_rights(RIGHTS))
     }
 
-    /// Takes the program off its interface now, even if another process holds the attachment, too. When the interface has gone, the
-    /// program is off already.
+    /// Takes the program off its interface now, even if another process holds the attachment, too. On an interface that has gone,
+    /// the program is off already.
     pub fn detach(&self, object: &str) -> Result<(), Error> {
         let mut attr = attr::LinkDetach { link: call::number(self.fd.as_fd()) };
         let detached = call::plain(BpfCommand::LinkDetach, &mut attr).map(drop);
@@ -370,7 +374,7 @@ impl BpfAttachment {
 }
 
 impl BpfMap {
-    /// Its name in objects.
+    /// Name of the map in ELF objects.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -378,6 +382,7 @@ impl BpfMap {
     /// The two instructions that load this map into a register.
     pub(crate) fn load_into(&self, register: u8) -> [BpfInstruction; 2] {
         let descriptor = u64::from(self.descriptor());
+        // BPF_LD | BPF_IMM | BPF_DW with BPF_PSEUDO_MAP_FD; the second instruction holds the upper half of the number.
         [0x18 | u64::from(register) << 8 | object::MAP_DESCRIPTOR | descriptor << 32, 0]
     }
 

@@ -1,9 +1,9 @@
 //! Files that are written in large blocks, past the page cache where the file system allows it.
 //!
-//! [`BulkFile`] owns its descriptors, [`AlignedMemory`] its memory. A block whose place and length are multiples of
-//! [`ALIGNMENT`] goes to the disk directly (O_DIRECT); any other, and all where the file system does not take direct
-//! writes, goes through the page cache and is pushed out of it soon after, so that a long capture does not drive
-//! everything else out of memory. What is not a regular file (a pipe, a terminal) is written in order.
+//! [`BulkFile`] owns its descriptors, [`AlignedMemory`] its memory. A block whose place and length are multiples of [`ALIGNMENT`]
+//! goes to the disk directly (O_DIRECT). Any other block, and all blocks on a file system without direct writes, go through the
+//! page cache and are pushed out of it soon after, so that a long capture does not drive everything else out of memory. Pipes and
+//! terminals are written in order.
 //!
 //! Invariant: bytes land at the offset they are given with, whichever way they go.
 
@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// What direct writes are aligned to.
+/// Alignment of direct writes, in bytes.
 pub const ALIGNMENT: usize = 4096;
 
 /// Zeroed memory that direct writes can be made from.
@@ -31,7 +31,7 @@ pub struct AlignedMemory {
 unsafe impl Send for AlignedMemory {}
 
 impl AlignedMemory {
-    /// So many bytes; at least one.
+    /// Allocates so many bytes; at least one.
     pub fn new(bytes: usize) -> Self {
         let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).expect("far below the address space");
         // SAFETY: the layout has a size above zero.
@@ -45,7 +45,7 @@ impl AlignedMemory {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
     }
 
-    /// The same memory, to be written.
+    /// Mutable view of the memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and borrowed by nobody else.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
@@ -67,10 +67,11 @@ pub struct BulkFile {
 }
 
 impl BulkFile {
-    /// Makes the file anew; `direct` is whether to try direct writes.
+    /// Creates the file anew. `direct` asks for direct writes.
     pub fn create(path: &Path, direct: bool) -> io::Result<Self> {
         let file = private_files::create(path)?;
         let in_order = !file.metadata()?.is_file();
+        // A second descriptor, because blocks that are not aligned must not go through O_DIRECT.
         let direct = if direct && !in_order {
             OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok()
         } else {
@@ -85,17 +86,18 @@ impl BulkFile {
         Ok(Self { file, direct: None, in_order: true })
     }
 
-    /// Whether direct writes are still being made.
+    /// Returns true while direct writes are used.
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// Writes all of `bytes` at `offset`, which is ignored where files have no places.
+    /// Writes all of `bytes` at `offset`, which is ignored for pipes and terminals.
     pub fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if self.in_order {
             self.file.write_all(bytes)?;
             return self.file.flush();
         }
+        // O_DIRECT wants the memory aligned, too.
         let aligned =
             bytes.len().is_multiple_of(ALIGNMENT) && bytes.as_ptr().addr().is_multiple_of(ALIGNMENT);
         if let Some(direct) = &self.direct
@@ -113,18 +115,18 @@ impl BulkFile {
         Ok(())
     }
 
-    /// Cuts the file after `length` bytes: what a failed write left behind it is gone.
+    /// Cuts the file after `length` bytes, which removes the rest of a failed write.
     pub fn cut(&self, length: u64) -> io::Result<()> {
         if self.in_order { Ok(()) } else { self.file.set_len(length) }
     }
 
-    /// Starts writing a part out, and lets go of what lies before it. Best effort: it is about memory, not about content.
+    /// Starts writing a part out, and drops the pages before it from the cache. Best effort: it is about memory, not about content.
     fn push_out(&self, length: usize, offset: u64) {
         let length = clamp_to_i64(length as u64);
         let start = clamp_to_i64(offset);
         // SAFETY: takes a live descriptor and numbers.
         unsafe { libc::sync_file_range(self.file.as_raw_fd(), start, length, libc::SYNC_FILE_RANGE_WRITE) };
-        // What was begun to be written out 8 MiB ago is on the disk by now, as a rule; pages that are still dirty are not dropped.
+        // Pages whose write-out began 8 MiB ago are on the disk by now, as a rule; the kernel does not drop pages that are still dirty.
         const BEHIND: u64 = 8 << 20;
         if offset >= BEHIND {
             let behind = clamp_to_i64(offset - BEHIND);

@@ -1,6 +1,6 @@
-//! What this process may do.
+//! Rights of this process.
 //!
-//! Nothing is owned or changed; these are readings.
+//! Nothing is owned or changed; values are only read.
 
 use rustix::thread::CapabilitySet;
 
@@ -20,7 +20,7 @@ pub struct ThreadRights {
     pub user: u32,
     /// Effective capabilities, of those that matter here.
     pub capabilities: Vec<&'static str>,
-    /// Whether they count only inside a user namespace, not on the whole machine.
+    /// The capabilities count only inside a user namespace, not on the whole machine.
     pub in_user_namespace: bool,
 }
 
@@ -40,7 +40,7 @@ impl ThreadRights {
         }
     }
 
-    /// Whether `capability` is among them.
+    /// Returns true if `capability` is among them.
     pub fn has(&self, capability: &str) -> bool {
         self.capabilities.contains(&capability)
     }
@@ -64,9 +64,10 @@ fn outside(map: &str, user: u32) -> u32 {
     found.unwrap_or(user)
 }
 
-/// Whether a uid map is that of the machine's own user namespace: every user is itself.
+/// Returns true if a uid map is that of the machine's own user namespace: every user maps to itself.
 fn covers_every_user(map: &str) -> bool {
     let numbers: Vec<&str> = map.split_whitespace().collect();
+    // An empty map, or the one of the machine's own namespace (user_namespaces(7)).
     numbers.is_empty() || numbers == ["0", "0", "4294967295"]
 }
 

@@ -49,13 +49,13 @@ pub fn kill_group(child: &Child) -> Result<(), Error> {
         .map_err(|error| Error::call("kill", object, error))
 }
 
-/// Whether a process of the group that a child led is left. A member that has ended and was not collected counts.
+/// Returns true if a process of the group that a child led is left. A member that has ended and was not waited for counts.
 pub fn has_group(child: &Child) -> bool {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     group.is_some_and(|group| test_kill_process_group(group).is_ok())
 }
 
-/// Has reads and writes of our end of a pipe return at once, with `WouldBlock` if nothing can be done.
+/// Switches our end of a pipe to non-blocking: reads and writes return `WouldBlock` at once if nothing can be done.
 pub fn never_wait(pipe: impl AsFd) -> Result<(), Error> {
     let flags = fcntl_getfl(&pipe).map_err(|error| Error::call("fcntl", "a pipe", error))?;
     fcntl_setfl(&pipe, flags | OFlags::NONBLOCK).map_err(|error| Error::call("fcntl", "a pipe", error))

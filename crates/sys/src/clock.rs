@@ -16,12 +16,12 @@ use std::time::Duration;
 const READINGS: usize = 8;
 const SECOND: u64 = 1_000_000_000;
 
-/// How far `CLOCK_REALTIME` is ahead of `CLOCK_MONOTONIC`.
+/// Lead of `CLOCK_REALTIME` over `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealtimeOffset {
     /// Realtime minus monotonic, nanoseconds.
     pub offset_ns: i64,
-    /// The truth is within this distance of it.
+    /// Largest error of the offset.
     pub bound_ns: u64,
 }
 
@@ -47,7 +47,7 @@ pub fn wall_clock_ns() -> u64 {
     nanoseconds(rustix::time::clock_gettime(ClockId::Realtime))
 }
 
-/// Nanoseconds of `CLOCK_TAI`: whole seconds ahead of the time since 1970; equal to it if the kernel was not told about leap seconds.
+/// Nanoseconds of `CLOCK_TAI`: whole seconds ahead of the time since 1970, or equal to it if the kernel does not have the leap seconds.
 pub fn tai_ns() -> u64 {
     let read = rustix::time::clock_gettime_dynamic(DynamicClockId::Tai);
     read.map_or_else(|_| wall_clock_ns(), nanoseconds)
@@ -58,7 +58,7 @@ pub fn process_cpu_ns() -> u64 {
     nanoseconds(rustix::time::clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// The same of the calling thread alone.
+/// Nanoseconds of processor time that the calling thread alone has had.
 pub fn thread_cpu_ns() -> u64 {
     nanoseconds(rustix::time::clock_gettime(ClockId::ThreadCPUTime))
 }
@@ -94,7 +94,7 @@ pub fn sleep_until_ns(until_ns: u64) {
     }
 }
 
-/// Tells the processor that the caller spins.
+/// Hints to the processor that the caller spins.
 pub fn spin_hint() {
     std::hint::spin_loop();
 }
@@ -104,7 +104,7 @@ pub fn tighten_timer_slack() -> Result<(), Error> {
     set_timer_slack(1)
 }
 
-/// How much later than asked the kernel may wake the calling thread; it rounds zero up to its usual 50 us.
+/// Sets how much later than asked the kernel may wake the calling thread; the kernel rounds zero up to its usual 50 us.
 pub fn set_timer_slack(ns: u64) -> Result<(), Error> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(ns))
         .map_err(|errno| Error::call("prctl(PR_SET_TIMERSLACK)", "this thread", errno))
@@ -115,7 +115,7 @@ pub(crate) fn timespec(ns: u64) -> Timespec {
     Timespec { tv_sec: (ns / SECOND).cast_signed(), tv_nsec: (ns % SECOND).cast_signed() }
 }
 
-/// The same of a duration; one of more than 584 years is cut to that.
+/// Converts a duration; one of more than 584 years is cut to that.
 pub(crate) fn timespec_of(duration: Duration) -> Timespec {
     timespec(duration.as_nanos().try_into().unwrap_or(u64::MAX))
 }

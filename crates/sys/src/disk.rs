@@ -1,4 +1,4 @@
-//! How full disks are, and room on them that is taken before it is needed.
+//! Free space of disks, and space that is reserved before it is needed.
 
 use crate::error::best_effort;
 use crate::{Error, private_files};
@@ -14,26 +14,27 @@ pub fn free(path: &Path) -> Result<u64, Error> {
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// Makes a file of `bytes` for which the disk has set room aside. Removing it gives the room back. A file that cannot
-/// be made whole is removed.
+/// Creates a file of `bytes` whose space on the disk is reserved. Removing it gives the space back. A file that cannot be
+/// made whole is removed.
 pub fn set_aside(path: &Path, bytes: u64) -> io::Result<()> {
     let made = private_files::create(path).and_then(|mut file| {
+        // `fallocate` refuses a length of zero.
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)) {
-            // Some file systems set room aside only for what is written.
+            // Some file systems reserve space only for what is written.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&mut file, bytes),
             Err(errno) => Err(errno.into()),
             Ok(()) => Ok(()),
         }
     });
     if made.is_err() {
-        // The part that was made takes room from others. If even that cannot be removed, the first error says enough.
+        // The part that was made takes space from others. If even that cannot be removed, the first error says enough.
         best_effort(std::fs::remove_file(path));
     }
     made
 }
 
-/// Sets room aside for so many bytes behind `from`, which may be beyond the end of a file; its length stays. Cutting the file gives the
-/// room back. Where the file system cannot, nothing happens.
+/// Reserves space for so many bytes behind `from`, which may be beyond the end of a file; its length stays. Cutting the file
+/// gives the space back. On a file system without this ability nothing happens.
 pub fn set_aside_beyond(file: &std::fs::File, from: u64, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes.max(1)) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),

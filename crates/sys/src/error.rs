@@ -1,4 +1,4 @@
-//! What the kernel refused, of what, and what to do about it.
+//! Errors of requests to the kernel: the call that failed, its object, and the remedy.
 
 /// A failed request to the kernel.
 #[derive(Debug, thiserror::Error)]
@@ -8,7 +8,7 @@ pub enum Error {
     #[error("{call} failed on {object}: {source}{}", remedy.map(|r| format!("; {r}")).unwrap_or_default())]
     Call {
         call: &'static str,
-        /// On what: interface, namespace, file.
+        /// Object of the call: interface, namespace, file.
         object: String,
         source: std::io::Error,
         remedy: Option<&'static str>,
@@ -20,7 +20,7 @@ pub enum Error {
         what: &'static str,
         /// The name that was given.
         name: String,
-        /// How to see which there are.
+        /// Command that lists the existing ones.
         remedy: &'static str,
     },
     /// Somebody else holds it.
@@ -49,7 +49,7 @@ impl Error {
         Self::call(call, object, std::io::Error::last_os_error())
     }
 
-    /// Adds the cure for missing rights, when it is rights that are missing.
+    /// Adds the remedy if the call failed for missing rights.
     pub(crate) fn with_rights(mut self, cure: &'static str) -> Self {
         if let Self::Call { source, remedy, .. } = &mut self
             && matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES))
@@ -59,7 +59,7 @@ impl Error {
         self
     }
 
-    /// Whether rights are missing, and nothing else.
+    /// Returns true if rights are missing, and nothing else.
     pub fn is_permission(&self) -> bool {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
     }
@@ -73,7 +73,7 @@ impl Error {
     }
 }
 
-/// For a request that may fail without harm; a comment at the call says why.
+/// Drops the result of a request that may fail without harm; a comment at the call says why.
 pub(crate) fn best_effort<T, E>(_attempt: Result<T, E>) {}
 
 /// Something this machine cannot do; the only valid reason to skip a test.

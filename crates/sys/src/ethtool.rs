@@ -1,4 +1,4 @@
-//! What a driver says of an interface, and its offloads (the `SIOCETHTOOL` calls).
+//! Facts that a driver reports about an interface, and its offloads (the `SIOCETHTOOL` calls).
 //!
 //! An [`EthtoolCalls`] owns one datagram socket, whose only use is to name its network namespace. Changes
 //! stay until they are changed back.
@@ -71,7 +71,7 @@ impl Offload {
     }
 }
 
-/// How an offload is read and set: by commands of its own, or as a bit among flags.
+/// Access to an offload: by commands of its own, or as a bit among flags.
 #[derive(Clone, Copy)]
 enum OffloadAccess {
     Value { get: u32, set: u32 },
@@ -87,7 +87,7 @@ pub struct DriverName {
     pub version: String,
     /// Firmware of the card.
     pub firmware: String,
-    /// Where the card is, for example its PCI address.
+    /// Location of the card, for example its PCI address.
     pub bus: String,
 }
 
@@ -95,7 +95,7 @@ pub struct DriverName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct LinkSpeed {
     pub mbits: u32,
-    /// Both directions at once; `None` if the driver does not say.
+    /// Full duplex; `None` if the driver does not say.
     pub full_duplex: Option<bool>,
 }
 
@@ -108,7 +108,7 @@ pub struct QueueCounts {
     pub tx: u32,
 }
 
-/// Where time stamps can be taken.
+/// Places where time stamps can be taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "four independent abilities, as the kernel lists them")]
 pub struct StampAbilities {
@@ -124,12 +124,12 @@ pub struct StampAbilities {
     pub clock: Option<u32>,
 }
 
-/// What a card stamps (struct hwtstamp_config).
+/// Stamping mode of a card (struct hwtstamp_config).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HwStamping {
-    /// What it sends, where a socket asks for it.
+    /// Frames that it sends are stamped if a socket asks for it.
     pub departures: bool,
-    /// Which of what it receives: the kernel's number, 0 is nothing, 1 everything.
+    /// Filter for stamps of received frames, the kernel's number: 0 is none, 1 is all.
     pub arrivals: u32,
 }
 
@@ -144,7 +144,7 @@ impl EthtoolCalls {
         Ok(Self { socket })
     }
 
-    /// The interface's driver.
+    /// Reads the interface's driver.
     pub fn driver(&self, name: &str) -> Result<DriverName, Error> {
         // struct ethtool_drvinfo: command, then six texts and five numbers.
         let mut info = [0u32; 49];
@@ -159,7 +159,7 @@ impl EthtoolCalls {
         })
     }
 
-    /// Speed and duplex; `None` while there is no link or the driver does not know.
+    /// Reads speed and duplex; `None` while there is no link or the driver does not know.
     pub fn speed(&self, name: &str) -> Result<Option<LinkSpeed>, Error> {
         // struct ethtool_cmd: command, supported, advertising, then speed (u16), duplex (u8) and others; the high half of
         // the speed is the u16 at byte 28.
@@ -182,7 +182,7 @@ impl EthtoolCalls {
         Ok(QueueCounts { rx: rx + combined, tx: tx + combined })
     }
 
-    /// Where time stamps can be taken on the interface.
+    /// Reads where time stamps can be taken on the interface.
     pub fn timestamping(&self, name: &str) -> Result<StampAbilities, Error> {
         // struct ethtool_ts_info: command, abilities, clock index, then transmit types and receive filters.
         let mut info = [0u32; 11];
@@ -190,6 +190,7 @@ impl EthtoolCalls {
         self.call(name, &mut info).map_err(|errno| failed("ETHTOOL_GET_TS_INFO", name, errno))?;
         let abilities = info[1];
         let has_card_clock = abilities & libc::SOF_TIMESTAMPING_RAW_HARDWARE != 0;
+        // Without this ability the stamps of the card cannot be read.
         Ok(StampAbilities {
             tx_software: abilities & libc::SOF_TIMESTAMPING_TX_SOFTWARE != 0,
             rx_software: abilities & libc::SOF_TIMESTAMPING_RX_SOFTWARE != 0,
@@ -199,7 +200,7 @@ impl EthtoolCalls {
         })
     }
 
-    /// What the card stamps now.
+    /// Reads the card's present stamping mode.
     pub fn card_stamping(&self, name: &str) -> Result<HwStamping, Error> {
         let mut config = [0u32; 3];
         let got = self.request(name, SIOCGHWTSTAMP, &mut config);
@@ -207,7 +208,7 @@ impl EthtoolCalls {
         Ok(HwStamping { departures: config[1] != 0, arrivals: config[2] })
     }
 
-    /// Has the card stamp this and nothing else; takes rights.
+    /// Sets what the card stamps; takes CAP_NET_ADMIN.
     pub(crate) fn set_card_stamping(&self, name: &str, wanted: HwStamping) -> Result<(), Error> {
         let mut config = [0, u32::from(wanted.departures), wanted.arrivals];
         let set = self.request(name, SIOCSHWTSTAMP, &mut config);
@@ -216,7 +217,7 @@ impl EthtoolCalls {
         })
     }
 
-    /// Whether an offload is on.
+    /// Returns true if an offload is on.
     pub fn offload(&self, name: &str, offload: Offload) -> Result<bool, Error> {
         match offload.access() {
             OffloadAccess::Value { get, .. } => Ok(self.read_word(name, get)? != 0),
@@ -231,8 +232,9 @@ impl EthtoolCalls {
         Ok(request[1])
     }
 
-    /// Switches an offload; tells whether that changed anything. An offload that the driver has fixed is an error.
+    /// Switches an offload; returns whether that changed anything. An offload that the driver has fixed is an error.
     pub fn set_offload(&self, name: &str, offload: Offload, on: bool) -> Result<bool, Error> {
+        // An offload that the driver has fixed at this value needs neither a call nor rights.
         if self.offload(name, offload)? == on {
             return Ok(false);
         }
@@ -261,7 +263,7 @@ impl EthtoolCalls {
         })
     }
 
-    /// Calls the driver with a command structure made of 32-bit words, whose first is the command.
+    /// Calls the driver with a command structure of 32-bit words; the first word is the command.
     fn call<const WORDS: usize>(&self, name: &str, command: &mut [u32; WORDS]) -> rustix::io::Result<()> {
         self.request(name, libc::SIOCETHTOOL as libc::Ioctl, command)
     }
@@ -274,6 +276,7 @@ impl EthtoolCalls {
         command: &mut [u32; WORDS],
     ) -> rustix::io::Result<()> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
+            // `ifr_name` must hold the name and a zero byte.
             return Err(rustix::io::Errno::NODEV);
         }
         // SAFETY: ifreq is plain data for which all zeros is a valid value.

@@ -1,6 +1,6 @@
-//! Everything the machine says of itself and of its interfaces, in one value to be shown or judged.
+//! Facts about the machine and its interfaces, in one value to be shown or judged.
 //!
-//! Nothing is owned or changed, and nothing is judged here. What a driver or kernel does not answer is absent.
+//! Nothing is owned or changed, and nothing is judged here. Facts that a driver or kernel does not report are absent.
 
 use crate::caps::ThreadRights;
 use crate::ethtool::{DriverName, EthtoolCalls, LinkSpeed, Offload, QueueCounts, StampAbilities};
@@ -23,13 +23,13 @@ pub struct MachineFacts {
     pub rights: ThreadRights,
     /// Processors this process may use.
     pub processors: usize,
-    /// What keeps an ordinary user from a private lab, with the cure; `None` if nothing does.
+    /// Obstacle to a private lab of an ordinary user, with the cure; `None` if there is none.
     pub lab_obstacle: Option<String>,
-    /// What keeps this process from loading BPF programs; `None` if nothing does.
+    /// Obstacle to loading BPF programs; `None` if there is none.
     pub bpf_obstacle: Option<String>,
-    /// What keeps it from AF_XDP sockets.
+    /// Obstacle to AF_XDP sockets.
     pub af_xdp_obstacle: Option<String>,
-    /// What keeps it from the kernel's packet generator.
+    /// Obstacle to the kernel's packet generator.
     pub pktgen_obstacle: Option<String>,
     /// Walls that this kernel offers to programs which give up rights.
     pub walls: OfferedWalls,
@@ -45,21 +45,21 @@ pub struct InterfaceFacts {
     pub channels: Option<QueueCounts>,
     /// Offloads that are on.
     pub offloads: Vec<Offload>,
-    /// Where time stamps can be taken.
+    /// Stamping abilities of the interface.
     pub timestamping: Option<StampAbilities>,
-    /// What XDP can do on it; absent on kernels that cannot be asked.
+    /// XDP abilities; absent on kernels that cannot be asked.
     pub xdp: Option<XdpFeatures>,
     pub addresses: Vec<IpAddr>,
     /// A default route leaves through it.
     pub default_route: bool,
 }
 
-/// What keeps something from working in this namespace.
+/// Tries something in this namespace and returns the reason if it does not work.
 fn here(tried: impl Fn(&NetNs) -> Result<(), Error>) -> Option<String> {
     NetNs::current().and_then(|netns| tried(&netns)).err().map(|error| error.to_string())
 }
 
-/// Facts of the machine.
+/// Reads the facts of the machine.
 pub fn machine() -> MachineFacts {
     MachineFacts {
         kernel: kernel::release(),
@@ -74,7 +74,7 @@ pub fn machine() -> MachineFacts {
     }
 }
 
-/// Facts of all interfaces of `netns`, in order of their number.
+/// Reads the facts of all interfaces of `netns`, in order of their number.
 pub fn interfaces(netns: &NetNs) -> Result<Vec<InterfaceFacts>, Error> {
     let mut links = NamespaceLinks::open(netns)?;
     let ethtool = EthtoolCalls::open(netns)?;

@@ -31,6 +31,7 @@ impl FifoReader {
             Err(errno) => return Err(Error::call("mkfifo", path.display().to_string(), errno)),
         }
         let failed = |error: std::io::Error| Error::call("open", path.display().to_string(), error);
+        // NONBLOCK: `read_lines` must not wait. NOFOLLOW: a link could lead to another user's pipe.
         let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
         let file =
             OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).map_err(failed)?;
@@ -69,6 +70,7 @@ impl FifoReader {
 
     fn split(&mut self, bytes: &[u8], take: &mut impl FnMut(&str)) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            // The rest of an overlong line is not stored, which bounds the memory.
             if self.begun.len() <= LONGEST_LINE {
                 self.begun.extend_from_slice(part);
             }

@@ -1,4 +1,4 @@
-//! Which kernel runs, and its settings under `/proc/sys`.
+//! Version of the running kernel, and its settings under `/proc/sys`.
 //!
 //! Nothing is owned. A setting below `net/` belongs to the network namespace of the thread that reads or writes it.
 
@@ -17,7 +17,7 @@ pub fn architecture() -> String {
     rustix::system::uname().machine().to_string_lossy().into_owned()
 }
 
-/// Model of the processors, as the kernel names it. On some architectures it does not.
+/// Model of the processors, as the kernel names it. Some architectures have none.
 pub fn processor_model() -> Option<String> {
     // Read once: on machines with many processors the kernel takes its time to write it.
     static MODEL: OnceLock<Option<String>> = OnceLock::new();
@@ -69,7 +69,7 @@ pub fn write_setting(netns: &NetNs, key: &str, value: &str) -> Result<(), Error>
     })
 }
 
-/// Not `fs::write`: it would create a file, should /proc be something else.
+/// Writes an existing file. `fs::write` would create one if /proc were something else.
 fn write_existing(path: &Path, value: &str) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
     file.write_all(value.as_bytes())
@@ -77,6 +77,7 @@ fn write_existing(path: &Path, value: &str) -> std::io::Result<()> {
 
 fn path_of(key: &str) -> Result<PathBuf, Error> {
     let key = Path::new(key);
+    // A key with `..` must not lead out of /proc/sys.
     if key.components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(Path::new("/proc/sys").join(key));
     }

@@ -1,5 +1,5 @@
-//! Where programs and user space find what they share, made of `bpf/layout/` by `build.rs`: a module for each file, in it one for
-//! each structure with an offset for each field and its size.
+//! Offsets and sizes of the structures that programs and user space share, generated from `bpf/layout/` by `build.rs`: a module
+//! for each file, and in it one for each structure.
 #![expect(dead_code, reason = "the programs need more fields than user space reads")]
 #![expect(
     clippy::unreadable_literal,

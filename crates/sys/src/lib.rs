@@ -1,7 +1,7 @@
-//! The kernel, made safe: rings, netlink, ethtool, clocks, namespaces, signals. The only room with `unsafe`.
+//! The kernel, made safe: rings, netlink, ethtool, clocks, namespaces, signals. The only crate with `unsafe`.
 //!
-//! It knows descriptors, bytes, interfaces and nanoseconds, and no product words. Every `unsafe` block holds one
-//! operation and names its invariants. Each module opens with who owns which descriptor or mapping.
+//! Its terms are descriptors, bytes, interfaces and nanoseconds, and no product words. Every `unsafe` block holds one operation
+//! and names its invariants. Each module opens with the owner of each descriptor or mapping.
 #![expect(unsafe_code, reason = "the kernel interface lives here and nowhere else")]
 
 mod area;

@@ -63,7 +63,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether a frame that is sent to it or from it now goes through.
+    /// Returns true if a frame that is sent to it or from it now goes through.
     pub fn is_operational(&self) -> bool {
         self.up && self.carrier && self.in_service
     }
@@ -72,13 +72,13 @@ impl Link {
 /// Cumulative counters of an interface, as `ip -s link` shows them. Bytes are without FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct LinkCounters {
-    /// Whether the link is up.
+    /// The link is up.
     pub carrier: bool,
     pub rx_frames: u64,
     pub rx_bytes: u64,
     /// Received frames in error.
     pub rx_errors: u64,
-    /// Received frames dropped: by the kernel, or by the card for want of room.
+    /// Received frames dropped: by the kernel, or by a card without a free buffer.
     pub rx_dropped: u64,
     pub tx_frames: u64,
     pub tx_bytes: u64,
@@ -91,9 +91,9 @@ pub struct LinkCounters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
     pub link: Link,
-    /// How often its carrier came or went since it was made.
+    /// Number of times its carrier came or went since it was made.
     pub carrier_changes: u64,
-    /// Frames that the card or its driver dropped on receive for want of room.
+    /// Frames that the card or its driver dropped on receive because it had no free buffer.
     pub driver_dropped: u64,
 }
 
@@ -118,12 +118,12 @@ pub struct VethEnd<'a> {
 }
 
 impl NamespaceLinks {
-    /// Interfaces of `netns`.
+    /// Opens the interfaces of `netns`.
     pub fn open(netns: &NetNs) -> Result<Self, Error> {
         Ok(Self { netlink: NetlinkConversation::open(netns, NETLINK_ROUTE)? })
     }
 
-    /// All interfaces, in order of their number; one of a kind that cannot be read is left out.
+    /// Lists all interfaces, in order of their number; one of a kind that cannot be read is left out.
     pub fn list(&mut self) -> Result<Vec<Link>, Error> {
         self.list_of(LinkMessage::default())
     }
@@ -141,7 +141,7 @@ impl NamespaceLinks {
         Ok(links)
     }
 
-    /// The interface of that name.
+    /// Finds the interface of that name.
     pub fn by_name(&mut self, name: &str) -> Result<Link, Error> {
         // Longer names are not even looked for: the kernel calls them invalid, not missing.
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
@@ -151,12 +151,12 @@ impl NamespaceLinks {
         self.fetch(0, attributes, name).map(|message| link_of(&message))
     }
 
-    /// The interface with this number.
+    /// Finds the interface with this number.
     pub fn by_index(&mut self, index: u32) -> Result<Link, Error> {
         self.fetch(index, Vec::new(), &format!("number {index}")).map(|message| link_of(&message))
     }
 
-    /// The interface with this number; `None` if there is none (any more).
+    /// Finds the interface with this number; `None` if there is none (any more).
     pub fn find_index(&mut self, index: u32) -> Result<Option<Link>, Error> {
         match self.by_index(index) {
             Err(Error::Missing { .. }) => Ok(None),
@@ -168,7 +168,7 @@ impl NamespaceLinks {
         Ok(self.fetch(index, Vec::new(), &format!("number {index}"))?.header.flags)
     }
 
-    /// The interface with this number and its driver's counters, in one request.
+    /// Reads the interface with this number and its driver's counters, in one request.
     pub fn state(&mut self, index: u32) -> Result<LinkState, Error> {
         let message = self.fetch(index, Vec::new(), &format!("number {index}"))?;
         let mut state = LinkState { link: link_of(&message), carrier_changes: 0, driver_dropped: 0 };
@@ -186,7 +186,7 @@ impl NamespaceLinks {
         Ok(state)
     }
 
-    /// Counters of the interface with this number. Costs one system call pair, some microseconds.
+    /// Reads the counters of the interface with this number. Costs one system call pair, some microseconds.
     pub fn counters(&mut self, index: u32) -> Result<LinkCounters, Error> {
         let message = self.fetch(index, Vec::new(), &format!("number {index}"))?;
         let stats = message.attributes.iter().find_map(|attribute| match attribute {
@@ -197,7 +197,7 @@ impl NamespaceLinks {
         Ok(LinkCounters { carrier, ..stats.unwrap_or_default() })
     }
 
-    /// Addresses of all interfaces.
+    /// Lists the addresses of all interfaces.
     pub fn addresses(&mut self) -> Result<Vec<LinkAddress>, Error> {
         self.addresses_of(AddressMessage::default())
     }
@@ -214,7 +214,7 @@ impl NamespaceLinks {
         Ok(addresses)
     }
 
-    /// Addresses at which other machines may reach this one: neither loopback nor of one link only. In order, each once.
+    /// Lists the addresses at which other machines may reach this one: neither loopback nor of one link only. In order, each once.
     pub fn global_addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
         let all = self.addresses()?.into_iter().map(|address| address.ip).filter(is_global);
         Ok(all.collect::<BTreeSet<_>>().into_iter().collect())
@@ -261,7 +261,7 @@ impl NamespaceLinks {
     }
 }
 
-/// Addresses and routes decide whether an interface is safe to send on: none of them may be skipped.
+/// Requires a complete answer: addresses and routes decide whether an interface is safe to send on, so none of them may be skipped.
 fn complete(asked: std::io::Result<usize>, call: &'static str, object: &str) -> Result<(), Error> {
     match asked {
         Ok(0) => Ok(()),
@@ -336,7 +336,7 @@ fn counters_of(stats: &Stats64) -> LinkCounters {
         rx_frames: stats.rx_packets,
         rx_bytes: stats.rx_bytes,
         rx_errors: stats.rx_errors,
-        // A card that finds no room says so in a counter of its own.
+        // A card without a free buffer counts the frame in a counter of its own.
         rx_dropped: stats.rx_dropped + stats.rx_missed_errors,
         tx_frames: stats.tx_packets,
         tx_bytes: stats.tx_bytes,

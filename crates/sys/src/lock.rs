@@ -1,10 +1,10 @@
 //! One holder per name and network namespace.
 //!
 //! A [`NameLock`] is a lock on a file of the [runtime directory](crate::runtime_directory), where no other user can make or take
-//! one. It also owns a listening socket with an abstract name, by which processes that keep their files elsewhere see each
-//! other. Any user can take such a name, so the name alone says nothing: the kernel is asked whose socket it is, and it counts only if it is this
-//! user's or root's. Where another user has the name, the holder listens at that name with an addition. Nobody connects to
-//! find out: a queue that another user has filled hides no holder. The kernel frees both when their owner closes them or dies.
+//! one. It also owns a listening socket with an abstract name, by which processes that keep their files elsewhere see each other.
+//! Any user can take such a name, so the name alone says nothing: the kernel reports whose socket it is, and it counts only if it
+//! is this user's or root's. If another user has the name, the holder listens at that name with an addition. Nobody connects to
+//! find out, so a queue that another user has filled hides no holder. The kernel frees both when their owner closes them or dies.
 
 mod listeners;
 
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// The kind of file, in the runtime directory.
 const KIND: &str = "locks";
-/// How often a file that was removed while it was being locked is made anew.
+/// Attempts to make a file anew that was removed while it was being locked.
 const MOST_TRIES: usize = 16;
 
 /// A held name; dropping it gives it back.
@@ -55,6 +55,7 @@ impl NameLock {
         let Some(file) = locked else {
             return Err(Error::Busy { object: object.to_owned(), holder: noted_holder(&path) });
         };
+        // For processes that keep their files elsewhere.
         let bound = netns.run_in(|| bind_name(name))?;
         let listener = bound.map_err(|error| Error::call("lock", object, error))?;
         // After binding: of two processes that come at once, at least one then sees the other.
@@ -70,13 +71,13 @@ impl NameLock {
     }
 }
 
-/// Whether somebody holds `name` in `netns`. Unlike [`NameLock::take`] this keeps nobody from taking it meanwhile.
+/// Returns true if somebody holds `name` in `netns`. Unlike [`NameLock::take`] this does not keep others from taking it meanwhile.
 pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
     let is_locked = open_existing_lock_file(&path_of(netns, name)?).is_ok_and(|file| is_locked(&file));
     Ok(is_locked || listeners::has_holder(netns, name)?)
 }
 
-/// Whether somebody has locked a file of this user. One that does not exist is not locked.
+/// Returns true if somebody has locked a file of this user. A file that does not exist is not locked.
 pub fn is_file_locked(path: &Path) -> std::io::Result<bool> {
     match open_existing_lock_file(path) {
         Ok(file) => Ok(is_locked(&file)),
@@ -89,6 +90,7 @@ pub fn is_file_locked(path: &Path) -> std::io::Result<bool> {
 fn path_of(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
     // The number may be given to a later namespace; the locks of an earlier one are gone by then.
     let namespace = netns.inode()?;
+    // Names contain slashes; a file name must not.
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     Ok(runtime_directory::path_for(KIND).join(format!("{namespace}-{name}")))
 }
@@ -115,14 +117,14 @@ impl LockFile {
     }
 }
 
-/// The process that wrote its number into the file.
+/// Reads the process number that the holder wrote into the file.
 fn noted_holder(path: &Path) -> Option<i32> {
     let mut text = String::new();
     open_existing_lock_file(path).ok()?.take(16).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
-/// All of a file, for writing. The lock belongs to the open file description, so it also excludes other threads of this process
+/// Lock on a whole file, for writing. It belongs to the open file description, so it also excludes other threads of this process
 /// (`F_OFD_SETLK`; a classic POSIX lock belongs to the process).
 const fn whole_file() -> libc::flock {
     libc::flock { l_type: F_WRLCK, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 }
@@ -131,7 +133,7 @@ const fn whole_file() -> libc::flock {
 /// `F_WRLCK`, in the type of the structure.
 const F_WRLCK: libc::c_short = 1;
 
-/// False if another open file has the lock.
+/// Locks the file; false if another open file has the lock.
 fn set_lock(file: &File) -> std::io::Result<bool> {
     let lock = whole_file();
     // SAFETY: the descriptor is open for as long as `file` is borrowed, and the kernel only reads the structure.
@@ -140,6 +142,7 @@ fn set_lock(file: &File) -> std::io::Result<bool> {
         return Ok(true);
     }
     let error = std::io::Error::last_os_error();
+    // POSIX allows either number for a lock that is taken.
     let is_taken = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES));
     if is_taken { Ok(false) } else { Err(error) }
 }
@@ -261,7 +264,7 @@ mod tests {
         let held = NameLock::take(&netns, &name, "eth1").unwrap();
         assert!(is_held(&netns, &name).unwrap());
         assert!(matches!(NameLock::take(&netns, &name, "eth1"), Err(Error::Busy { .. })));
-        // Who keeps files elsewhere sees the holder, too, although the name is another user's.
+        // A process that keeps files elsewhere sees the holder, too, although the name is another user's.
         assert!(listeners::has_holder(&netns, &name).unwrap());
         drop(held);
         assert!(!listeners::has_holder(&netns, &name).unwrap());

@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 
 /// The kind of file, in the runtime directory.
 const KIND: &str = "loopback";
-/// `accept_local` lets a source pass that is an address of this machine; `route_localnet` lets 127.0.0.0/8 pass, which is a martian address
-/// otherwise.
+/// `accept_local` lets a source pass that is an address of this machine; `route_localnet` lets 127.0.0.0/8 pass, which is
+/// otherwise a martian address.
 const SETTINGS: [&str; 2] = ["net/ipv4/conf/lo/accept_local", "net/ipv4/conf/lo/route_localnet"];
 const OPEN: &str = "1";
-/// How often the record is tried to be held; each attempt takes half a second.
+/// Attempts to hold the record; each takes half a second.
 const HOLD_TRIES: usize = 20;
 const OBJECT: &str = "the settings of interface lo";
 
@@ -32,13 +32,14 @@ pub struct OpenLoopback {
 }
 
 impl OpenLoopback {
-    /// Opens the settings of a namespace, or joins those who have.
+    /// Opens the settings of a namespace, or joins the processes that have.
     pub fn hold(netns: &NetNs) -> Result<Self, Error> {
         let record = LoopbackRecord::of(netns.duplicate()?)?;
         let held = record.hold()?;
         let failed =
             |error: io::Error| Error::call("lock", record.holders_path().display().to_string(), error);
         let holders = open_lock_file(&record.holders_path()).map_err(failed)?;
+        // Before the first change: a process that is killed from now on leaves a record to restore from.
         if record.read().is_none() {
             record.write(&read_settings(netns)?)?;
         }
@@ -54,7 +55,7 @@ impl OpenLoopback {
 
 impl Drop for OpenLoopback {
     fn drop(&mut self) {
-        // A drop has nobody to report to. What could not be restored stays in the record.
+        // A drop cannot report an error. Settings that could not be restored stay in the record.
         let Ok(_held) = self.record.hold() else { return };
         // This turns the own lock into one that excludes others, if there are none.
         if self.holders.try_lock().is_ok() {
@@ -96,7 +97,7 @@ impl LoopbackRecord {
         held.ok_or_else(|| Error::Busy { object: OBJECT.to_owned(), holder: None })
     }
 
-    /// The settings before the first holder; `None` if none is recorded of this namespace.
+    /// Reads the settings before the first holder; `None` if none are recorded for this namespace.
     fn read(&self) -> Option<[String; 2]> {
         let text = String::from_utf8(runtime_directory::read_file(&self.path).ok()?).ok()?;
         let mut lines = text.lines();
@@ -126,7 +127,8 @@ impl LoopbackRecord {
         Ok(())
     }
 
-    /// To be asked while the record is held: of two that ask at once each would take the other for a holder.
+    /// Returns true if a process holds the settings. Must be asked while the record is held: two processes that ask at once would
+    /// each take the other for a holder.
     fn has_holders(&self) -> bool {
         open_existing_lock_file(&self.holders_path())
             .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
@@ -140,7 +142,7 @@ pub struct UnrestoredLoopback {
 }
 
 impl UnrestoredLoopback {
-    /// As a user names it from here: `lo`, or `ns/lo`.
+    /// Location in the user's notation: `lo`, or `ns/lo`.
     pub fn location(&self) -> String {
         self.record.netns.name().map_or_else(|| "lo".to_owned(), |netns| format!("{netns}/lo"))
     }
@@ -152,7 +154,7 @@ impl UnrestoredLoopback {
     }
 }
 
-/// All such settings of this machine in namespaces that can be found: the caller's and those with names.
+/// Finds all such settings of this machine in namespaces that can be found: the caller's and those with names.
 pub fn unrestored() -> Vec<UnrestoredLoopback> {
     let names = runtime_directory::list_names(&runtime_directory::path_for(KIND));
     let inodes = names.iter().filter_map(|name| Path::new(name).to_str()?.parse::<u64>().ok());

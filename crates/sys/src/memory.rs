@@ -35,6 +35,7 @@ impl MeteredAllocator {
     pub fn peak_of(work: impl FnOnce()) -> Option<u64> {
         let is_in_use = {
             let before = HELD.get().now;
+            // An allocation that shows whether the program uses this allocator.
             let probe = Box::new([0_u8; 64]);
             let held = HELD.get().now - before;
             drop(std::hint::black_box(probe));
@@ -83,7 +84,7 @@ unsafe impl GlobalAlloc for MeteredAllocator {
     }
 }
 
-/// Says that this will be used soon.
+/// Hints that this will be used soon.
 #[inline]
 pub fn prefetch<T>(line: &T) {
     let address = std::ptr::from_ref(line);
@@ -104,7 +105,7 @@ pub fn prefetch<T>(line: &T) {
 /// The largest page of any kernel's that is not a large one: borders on it are borders of pages.
 const LARGE: usize = 1 << 16;
 
-/// Asks for large pages for memory that has not been touched yet; whether the kernel took it up.
+/// Asks for large pages for memory that has not been touched yet. Returns true if the kernel accepts.
 pub fn large_pages<T>(memory: &mut [T]) -> bool {
     let start = memory.as_mut_ptr().addr().next_multiple_of(LARGE);
     let end = (memory.as_ptr().addr() + size_of_val(memory)) / LARGE * LARGE;
@@ -114,8 +115,8 @@ pub fn large_pages<T>(memory: &mut [T]) -> bool {
     unsafe { libc::madvise(inside.cast(), length, libc::MADV_HUGEPAGE) == 0 }
 }
 
-/// Has all threads allocate from one heap, for a process whose threads come and go: what one gave back serves the next,
-/// and the process does not grow with their number. To be called before there is a second thread.
+/// Has all threads allocate from one heap. In a process whose threads come and go, memory that one gave back serves the next, and
+/// the process does not grow with their number. Must be called before there is a second thread.
 pub fn one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: sets a number inside the allocator, which takes its own lock.

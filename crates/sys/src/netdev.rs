@@ -17,7 +17,7 @@ const DEV_GET: u8 = 1;
 const DEV_IFINDEX: u16 = 1;
 const DEV_XDP_FEATURES: u16 = 3;
 
-/// What XDP programs can do on an interface.
+/// XDP abilities of an interface, as the kernel lists them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "independent abilities, as the kernel lists them")]
 pub struct XdpFeatures {
@@ -33,7 +33,7 @@ pub struct XdpFeatures {
     pub fragments: bool,
 }
 
-/// XDP abilities of the interface with this number; unsupported before Linux 6.3.
+/// Reads the XDP abilities of the interface with this number; unsupported before Linux 6.3.
 pub fn xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
     let mut netlink = NetlinkConversation::open(netns, NETLINK_GENERIC)?;
     let family = find_family(&mut netlink)?;
@@ -86,9 +86,10 @@ struct GenericMessage {
 }
 
 impl GenericMessage {
-    /// A request with one attribute.
+    /// Creates a request with one attribute.
     fn new(family: u16, command: u8, attribute: u16, value: &[u8]) -> Self {
         let length = u16::try_from(value.len() + 4).expect("attributes of ours are short");
+        // `struct genlmsghdr`: command, version, two reserved bytes.
         let mut bytes = vec![command, 1, 0, 0];
         bytes.extend(length.to_ne_bytes());
         bytes.extend(attribute.to_ne_bytes());
@@ -97,7 +98,7 @@ impl GenericMessage {
         Self { family, bytes }
     }
 
-    /// The value of an attribute, if it is there.
+    /// Finds the value of an attribute.
     fn attribute(&self, wanted: u16) -> Option<&[u8]> {
         let mut rest = self.bytes.get(4..)?;
         loop {

@@ -1,7 +1,7 @@
 //! Netlink conversations: one request, its answers, its acknowledgement.
 //!
-//! A [`NetlinkConversation`] owns one netlink socket, which stays in the network namespace it was opened in. It knows nothing of
-//! what the messages mean.
+//! A [`NetlinkConversation`] owns one netlink socket, which stays in the network namespace it was opened in. The meaning of the
+//! messages is up to the caller.
 
 use crate::{Error, netns::NetNs};
 use netlink_packet_core::{
@@ -38,7 +38,7 @@ impl NetlinkConversation {
         Ok(Self { socket, buffer: vec![0; RECEIVE_BUFFER], sequence: 0, label: netns.label().to_owned() })
     }
 
-    /// From here on the kernel refuses what it does not know in a request, instead of passing over it.
+    /// Makes the kernel refuse unknown parts of a request, instead of ignoring them.
     pub(crate) fn demand_strictness(&mut self) -> std::io::Result<()> {
         self.socket.set_netlink_get_strict_chk(true)
     }
@@ -76,6 +76,7 @@ impl NetlinkConversation {
         while rest.len() >= 16 {
             let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
             let one = rest.get(..length).filter(|_| length >= 16).ok_or(std::io::ErrorKind::InvalidData)?;
+            // Messages are padded to four bytes, but the last one need not be.
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
             match NetlinkMessage::<M>::deserialize(one) {
                 // Left over from a conversation that ended early.
@@ -96,6 +97,7 @@ impl NetlinkConversation {
 fn connect(protocol: isize) -> std::io::Result<Socket> {
     let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;
+    // Port 0 is the kernel. Messages of other processes to a connected socket are refused.
     socket.connect(&SocketAddr::new(0, 0))?;
     // An answer that never comes must be an error, not a hang.
     set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use std::thread::JoinHandle;
 
-/// Where `ip netns` and we keep named namespaces.
+/// Directory of named namespaces, shared with `ip netns`.
 pub const DIRECTORY: &str = "/run/netns";
 /// Namespaces that are looked at, at most.
 const MOST_VISIBLE: usize = 1024;
@@ -41,13 +41,13 @@ pub struct NetNs {
 }
 
 impl NetNs {
-    /// The namespace of the calling thread.
+    /// Opens the namespace of the calling thread.
     pub fn current() -> Result<Self, Error> {
         let file = File::open(CALLERS).map_err(|error| Error::call("open", CALLERS, error))?;
         Ok(Self { file, label: "the current namespace".into() })
     }
 
-    /// The namespace of that name in `/run/netns`.
+    /// Opens the namespace of that name in `/run/netns`.
     pub fn open(name: &str) -> Result<Self, Error> {
         let path = path_of(name)?;
         let file = File::open(&path).map_err(|error| match error.kind() {
@@ -65,20 +65,21 @@ impl NetNs {
         Ok(Self { file, label: self.label.clone() })
     }
 
-    /// The namespace of that name, or the calling thread's for `None`.
+    /// Opens the namespace of that name, or the calling thread's for `None`.
     pub fn open_or_current(name: Option<&str>) -> Result<Self, Error> {
         name.map_or_else(Self::current, Self::open)
     }
 
-    /// A new namespace without a name; it ends with the last descriptor, socket or thread in it.
+    /// Creates a namespace without a name; it ends with the last descriptor, socket or thread in it.
     pub fn create() -> Result<Self, Error> {
+        // `unshare` moves the calling thread for good, so it runs on one that ends.
         in_thread(|| {
             unshare()?;
             Self::current().map(|current| Self { label: "an unnamed namespace".into(), ..current })
         })
     }
 
-    /// A new namespace that others find by name, as `ip netns add` makes it. It stays until [`delete_named`].
+    /// Creates a namespace that others find by name, as `ip netns add` does. It stays until [`delete_named`].
     pub fn create_named(name: &str) -> Result<Self, Error> {
         let path = path_of(name)?;
         private_files::create_public_directories(Path::new(DIRECTORY))
@@ -88,6 +89,7 @@ impl NetNs {
             .map_err(|error| Error::call("create", object.clone(), error).with_rights(RIGHTS))?;
         let mounted = in_thread(|| {
             unshare()?;
+            // The mount keeps the namespace alive without a process or descriptor (ip-netns(8)).
             rustix::mount::mount_bind(CALLERS, &path)
                 .map_err(|errno| Error::call("mount", object.clone(), errno).with_rights(RIGHTS))
         });
@@ -99,8 +101,8 @@ impl NetNs {
         opened
     }
 
-    /// Runs `work` inside this namespace, on a thread of its own unless the caller's is inside already. What it returns
-    /// (sockets, above all) may be used anywhere. A panic of `work` goes on in the caller.
+    /// Runs `work` inside this namespace, on a thread of its own unless the caller's is inside already. Its result (sockets,
+    /// above all) may be used anywhere. A panic of `work` goes on in the caller.
     pub fn run_in<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         if self.is_callers()? {
             return Ok(work());
@@ -135,7 +137,7 @@ impl NetNs {
         started.map_err(|error| Error::call("spawn", name, error))
     }
 
-    /// For a thread that ends after it.
+    /// Does `work` in this namespace, on a thread that ends after it.
     fn work_inside<T>(&self, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         self.enter()?;
         work()
@@ -147,7 +149,7 @@ impl NetNs {
         Ok(residents.iter().any(|(namespace, _)| *namespace == inode))
     }
 
-    /// Leaves the calling thread in this namespace: for threads about to end only.
+    /// Moves the calling thread into this namespace. Only for threads that are about to end.
     fn enter(&self) -> Result<(), Error> {
         // `setns` takes rights even for the namespace that the thread is in; an ordinary user has none.
         if self.is_callers()? {
@@ -161,7 +163,7 @@ impl NetNs {
             })
     }
 
-    /// Whether the calling thread is in it.
+    /// Returns true if the calling thread is in it.
     fn is_callers(&self) -> Result<bool, Error> {
         let callers = std::fs::metadata(CALLERS).map_err(|error| Error::call("stat", CALLERS, error))?;
         Ok(callers.ino() == self.inode()?)
@@ -185,7 +187,7 @@ impl NetNs {
         Ok(crate::packet::socket::get(&socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 0_u64).ok())
     }
 
-    /// The namespace with that inode number: the caller's, a named one, or that of a process.
+    /// Finds the namespace with that inode number: the caller's, a named one, or that of a process.
     pub fn find(inode: u64, process: Option<u32>) -> Option<Self> {
         let candidates = std::iter::once_with(|| Self::current().ok())
             .chain(names().into_iter().map(|name| Self::open(&name).ok()))
@@ -193,7 +195,7 @@ impl NetNs {
         candidates.flatten().find(|netns| netns.inode().is_ok_and(|found| found == inode))
     }
 
-    /// Every namespace that can be found from here: the caller's, those with a name, and those of processes. Each once.
+    /// Lists every namespace that can be found from here: the caller's, those with a name, and those of processes. Each once.
     pub fn visible() -> Vec<Self> {
         let named = names().into_iter().map(|name| Self::open(&name).ok());
         let mut seen = BTreeSet::new();
@@ -218,14 +220,14 @@ impl NetNs {
         all
     }
 
-    /// The namespace of a process.
+    /// Opens the namespace of a process.
     fn of_process(process: u32) -> Result<Self, Error> {
         let path = path_of_process(process);
         let file = File::open(&path).map_err(|error| Error::call("open", path, error))?;
         Ok(Self { file, label: format!("the namespace of process {process}") })
     }
 
-    /// Its name in `/run/netns`; `None` if it is the caller's own or has none.
+    /// Finds its name in `/run/netns`; `None` if it is the caller's own or has none.
     pub fn name(&self) -> Option<String> {
         let inode = self.inode().ok()?;
         if self.is_callers().unwrap_or(false) {
@@ -263,8 +265,8 @@ pub fn delete_named(name: &str) -> Result<(), Error> {
     std::fs::remove_file(&path).map_err(|error| Error::call("unlink", object, error))
 }
 
-/// Leaves a thread in each of the namespaces of these names, so that later work in them takes no rights. One that cannot be entered is
-/// left out: work in it says why.
+/// Leaves a thread in each of these namespaces, so that later work in them takes no rights. A namespace that cannot be entered is
+/// left out; work in it reports the reason.
 pub fn keep_entered(names: &[String]) {
     for name in names.iter().take(MOST_RESIDENTS) {
         let Ok(netns) = NetNs::open(name) else { continue };
@@ -278,7 +280,7 @@ pub fn keep_entered(names: &[String]) {
     }
 }
 
-/// Names of the namespaces in `/run/netns`, in order.
+/// Lists the names of the namespaces in `/run/netns`, in order.
 pub fn names() -> Vec<String> {
     let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -287,6 +289,7 @@ pub fn names() -> Vec<String> {
 }
 
 fn path_of(name: &str) -> Result<PathBuf, Error> {
+    // A name is one component of a path: no other file may be reached by it.
     let fits =
         !name.is_empty() && name.len() <= 255 && name != "." && name != ".." && !name.contains(['/', '\0']);
     if fits { Ok(Path::new(DIRECTORY).join(name)) } else { Err(missing(name)) }

@@ -1,4 +1,4 @@
-//! Which user owns the other end of a TCP connection over the loopback interface.
+//! Owner of the other end of a TCP connection over the loopback interface.
 //!
 //! A [`ConnectionOwners`] owns one netlink socket, which stays in the network namespace it was opened in. The kernel finds the
 //! client's socket by its addresses (`SOCK_DIAG`, what `ss -e` uses); where that module is missing, `/proc/net/tcp` is read.
@@ -19,7 +19,7 @@ const NETLINK_SOCK_DIAG: isize = 4;
 /// Bytes of `struct inet_diag_req_v2` and of `struct inet_diag_msg`.
 const REQUEST_BYTES: usize = 56;
 const ANSWER_BYTES: usize = 72;
-/// The connection has all its states but these: the first has no second end yet, the second is a listener.
+/// All states of a connection but these: the first has no second end yet, the second is a listener.
 const WANTED_STATES: u32 = !(1 << tcp_state::SYN_RECV | 1 << tcp_state::LISTEN);
 
 /// TCP states as the kernel numbers them (`include/net/tcp_states.h`).
@@ -41,8 +41,8 @@ enum OwnerLookup {
 }
 
 impl ConnectionOwners {
-    /// Ready for connections of the calling thread's network namespace. It makes one connection to itself to see which way
-    /// works on this kernel; an error if none does.
+    /// Prepares for connections of the calling thread's network namespace. It makes one connection to itself to find the method
+    /// that works on this kernel; an error if none does.
     pub fn open() -> Result<Self, Error> {
         let overflow = overflow_user();
         let netlink = NetlinkConversation::open(&NetNs::current()?, NETLINK_SOCK_DIAG);
@@ -59,8 +59,8 @@ impl ConnectionOwners {
         Err(Error::call("SOCK_DIAG and /proc/net/tcp", "a connection to itself", nothing))
     }
 
-    /// The user who holds the socket at `client`, which is connected to `server`, an address of this process. `None`: it is
-    /// not on this machine, its process has closed it, its user is unknown here, or the kernel does not say.
+    /// Finds the user that holds the socket at `client`, which is connected to `server`, an address of this process. `None`: it
+    /// is not on this machine, its process has closed it, its user is unknown here, or the kernel does not say.
     pub fn owner(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
         self.find(client, server).filter(|user| *user != self.overflow)
     }
@@ -108,7 +108,7 @@ struct SocketPair {
     far: SocketAddr,
 }
 
-/// IPv4 addresses that are written as IPv6 ones, as IPv4: the two ends may use different families.
+/// Converts IPv4 addresses in IPv6 notation to IPv4: the two ends may use different families.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -126,7 +126,7 @@ fn ask_kernel(netlink: &Mutex<NetlinkConversation>, pair: SocketPair) -> Option<
     (answer.inode != 0).then_some(answer.user)
 }
 
-/// What the kernel says of a socket.
+/// Facts that the kernel reports about a socket.
 #[derive(Clone, Copy, Debug)]
 struct SocketFacts {
     pair: SocketPair,
@@ -216,7 +216,7 @@ fn number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// The same from `/proc`: sockets of IPv6 may hold connections of IPv4.
+/// Reads the owner from `/proc`. Both tables count, because IPv6 sockets may hold IPv4 connections.
 fn read_tables(pair: SocketPair) -> Option<u32> {
     let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
     tables.iter().find_map(|path| find_in_table(&fs::read_to_string(path).ok()?, pair))
@@ -251,7 +251,7 @@ fn table_address(text: &str) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    /// What both ways say of a connection between these ends.
+    /// Owners of a connection between these ends, by both methods.
     fn owners(client: SocketAddr, server: SocketAddr) -> [Option<u32>; 2] {
         let netlink = NetlinkConversation::open(&NetNs::current().unwrap(), NETLINK_SOCK_DIAG).unwrap();
         let pair = SocketPair { near: plain(client), far: plain(server) };

@@ -31,7 +31,7 @@ pub struct ClassicInsn {
 
 pub type ClassicProgram = Vec<ClassicInsn>;
 
-/// Why there is no program.
+/// Error of compiling an expression.
 #[derive(Debug, thiserror::Error)]
 pub enum PcapError {
     /// Libpcap is not installed.
@@ -40,7 +40,7 @@ pub enum PcapError {
     /// Libpcap does not understand the expression.
     #[error("filter `{expression}`: {reason}; see pcap-filter(7) for the language")]
     Expression {
-        /// As it was given.
+        /// Expression as it was given.
         expression: String,
         reason: String,
     },
@@ -61,7 +61,7 @@ type FreeCode = unsafe extern "C" fn(*mut RawProgram);
 type ErrorOf = unsafe extern "C" fn(*mut PcapHandle) -> *mut c_char;
 type PcapFilter = unsafe extern "C" fn(*const ClassicInsn, *const u8, c_uint, c_uint) -> c_uint;
 
-/// What is used of libpcap.
+/// Functions of libpcap that are used.
 struct PcapLibrary {
     open_dead: OpenDead,
     close: PcapClose,
@@ -97,18 +97,19 @@ fn refused(expression: &str, reason: &str) -> PcapError {
     PcapError::Expression { expression: expression.to_owned(), reason: reason.to_owned() }
 }
 
-/// libpcap's own interpreter: what `program` returns for a frame; 0 is "no match". For comparing with.
+/// Runs libpcap's own interpreter: returns the result of `program` for a frame; 0 is "no match". Tests compare with it.
 ///
 /// Panics if the program could run off its end or use memory cells that do not exist.
 pub fn filter(program: &[ClassicInsn], frame: &[u8]) -> Result<u32, PcapError> {
     let library = library()?;
+    // The interpreter itself checks nothing.
     assert!(is_bounded(program), "a program that runs off its end");
     let length: c_uint = clamp_to_u32(frame.len());
     // SAFETY: the program ends on every path, by the assertion; the frame is live and has the length given.
     Ok(unsafe { (library.filter)(program.as_ptr(), frame.as_ptr(), length, length) })
 }
 
-/// Jumps stay inside, the last instruction returns, cells of memory exist.
+/// Returns true if jumps stay inside, the last instruction returns, and cells of memory exist.
 fn is_bounded(program: &[ClassicInsn]) -> bool {
     !program.is_empty() && (0..program.len()).all(|at| stays_inside(program, at))
 }
@@ -180,7 +181,7 @@ fn missing(found: String) -> UnsupportedFeature {
     }
 }
 
-/// The library stays loaded as long as the process lives.
+/// Opens a library, which stays loaded as long as the process lives.
 fn open_library(name: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: the name ends with a zero byte. libpcap runs nothing of note when it is loaded.
     NonNull::new(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })

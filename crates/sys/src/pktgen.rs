@@ -11,11 +11,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::thread::JoinHandle;
 
-/// Of the calling thread's namespace: `/proc/net` would be that of the process's first thread.
+/// Directory in the calling thread's namespace: `/proc/net` would be that of the process's first thread.
 const DIRECTORY: &str = "/proc/thread-self/net/pktgen";
 const CONTROL: &str = "pgctrl";
 const RIGHTS: &str = "needs CAP_NET_ADMIN in the machine's first user namespace: run as root";
-/// What the kernel says of an option it took.
+/// Kernel's answer to an option that it took.
 const TAKEN: &str = "OK";
 
 /// The generator of a network namespace.
@@ -27,7 +27,7 @@ pub struct Pktgen {
     _lock: NameLock,
 }
 
-/// What the generator sends from: an interface, or one of several senders on it (`eth1@2`).
+/// Sender of the generator: an interface, or one of several senders on it (`eth1@2`).
 #[derive(Debug)]
 struct PktgenDevice {
     name: String,
@@ -35,7 +35,7 @@ struct PktgenDevice {
     file: File,
 }
 
-/// How far a device has come.
+/// Progress of a device through its run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceProgress {
     /// Frames that the interface's driver took.
@@ -46,7 +46,7 @@ pub struct DeviceProgress {
     pub started_us: u64,
     /// Last attempt or now, on the same clock; 0 before the first.
     pub stopped_us: u64,
-    /// What the kernel says of the last command or run.
+    /// Kernel's report on the last command or run.
     pub result: String,
 }
 
@@ -57,13 +57,14 @@ pub struct PktgenRun {
 }
 
 impl Pktgen {
-    /// The generator of `netns`. [`Error::Unsupported`] without the module, [`Error::Busy`] if another packetrig
-    /// has it, `EBUSY` if somebody else has given it devices.
+    /// Opens the generator of `netns`. [`Error::Unsupported`] without the module, [`Error::Busy`] if another packetrig has it,
+    /// `EBUSY` if somebody else has given it devices.
     pub fn open(netns: &NetNs) -> Result<Self, Error> {
         let netns = NetNs::duplicate(netns)?;
         let threads = netns.run_in(thread_names)??;
         let lock = NameLock::take(&netns, "packetrig/pktgen", &object(&netns))?;
         let pktgen = Self { netns, threads, devices: Vec::new(), _lock: lock };
+        // Under the lock: no other packetrig can add devices after this look.
         for thread in &pktgen.threads {
             if has_devices(&pktgen.in_namespace(thread, read)?) {
                 return Err(in_use(&pktgen.netns));
@@ -102,7 +103,7 @@ impl Pktgen {
         }
     }
 
-    /// How far a device has come.
+    /// Reads the progress of a device.
     pub fn progress(&self, device: &str) -> Result<DeviceProgress, Error> {
         let file = &mut &self.device(device)?.file;
         let mut text = String::new();
@@ -160,7 +161,7 @@ impl Drop for Pktgen {
 }
 
 impl PktgenRun {
-    /// Whether all devices have ended.
+    /// Returns true if all devices have ended.
     pub fn is_over(&self) -> bool {
         self.thread.is_finished()
     }
@@ -175,7 +176,7 @@ fn object(netns: &NetNs) -> String {
     format!("pktgen in {}", netns.label())
 }
 
-/// Somebody configured it by hand, or was killed before cleaning up.
+/// Error for a set in use: somebody configured it by hand, or was killed before cleaning up.
 fn in_use(netns: &NetNs) -> Error {
     Error::Call {
         call: "open",
@@ -227,7 +228,7 @@ fn write(path: &str, command: &str) -> Result<(), Error> {
     written.map_err(|error| Error::call("write", format!("{path}: {command}"), error).with_rights(RIGHTS))
 }
 
-/// Whether a kernel thread's file names any device.
+/// Returns true if a kernel thread's file names any device.
 fn has_devices(text: &str) -> bool {
     let lines = text
         .lines()

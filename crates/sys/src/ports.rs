@@ -1,4 +1,4 @@
-//! Ports of this machine's own addresses that are held so that its kernel answers nothing that comes to them.
+//! Ports of this machine's own addresses that are held, so that its kernel does not answer packets to them.
 //!
 //! A [`HeldPort`] owns one socket. To a TCP segment for a port without a socket the kernel answers with a reset, to a datagram
 //! with "port unreachable". Here there is a socket, and its filter drops everything before the protocol looks at it. Packet
@@ -38,7 +38,7 @@ impl HeldPort {
         };
         let opened = netns.run_in(|| rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None))?;
         let socket = opened.map_err(|errno| refused("socket", address, errno))?;
-        // Before it is bound: nothing gets past it.
+        // Before the socket is bound, so that nothing gets past the filter.
         socket::filter(&socket, &NOTHING)
             .map_err(|errno| refused("setsockopt(SO_ATTACH_FILTER)", address, errno))?;
         rustix::net::bind(&socket, &address).map_err(|errno| refused("bind", address, errno))?;
@@ -76,12 +76,12 @@ pub struct ReservedPort {
 }
 
 impl ReservedPort {
-    /// Any free port of an address in `netns`.
+    /// Reserves any free port of an address in `netns`.
     pub fn tcp(netns: &NetNs, ip: IpAddr) -> Result<Self, Error> {
         Self::tcp_at(netns, SocketAddr::new(ip, 0))
     }
 
-    /// A port of an address in `netns`; [`Error::Busy`] if a socket has it.
+    /// Reserves a port of an address in `netns`; [`Error::Busy`] if a socket has it.
     pub fn tcp_at(netns: &NetNs, address: SocketAddr) -> Result<Self, Error> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let opened = netns
@@ -97,7 +97,7 @@ impl ReservedPort {
     }
 }
 
-/// The users who have sockets with a port in the calling thread's network namespace, whatever the address.
+/// Lists the users that have sockets with a port in the calling thread's network namespace, whatever the address.
 pub fn users_of_port(protocol: PortProtocol, port: u16) -> Result<Vec<u32>, Error> {
     let tables = match protocol {
         PortProtocol::Tcp => ["tcp", "tcp6"],

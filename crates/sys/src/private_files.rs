@@ -23,7 +23,7 @@ pub const FILE_MODE: u32 = 0o600;
 pub const DIRECTORY_MODE: u32 = 0o700;
 const PERMISSIONS: u32 = 0o7777;
 
-/// From here on, files of this process and of its children are private unless they are made public on purpose.
+/// Makes files of this process and of its children private from now on, unless they are made public on purpose.
 pub fn tighten_process() {
     rustix::process::umask(Mode::from_bits_truncate(0o077));
 }
@@ -53,7 +53,7 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     create(path)?.write_all(bytes.as_ref())
 }
 
-/// Why a file with a secret is not read.
+/// Reason why a file with a secret is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretFileError {
     #[error(transparent)]
@@ -67,7 +67,7 @@ pub enum SecretFileError {
 /// Reads a text of at most so many bytes that only this user and root can have read or written.
 pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
     let file = File::open(path)?;
-    // Of the open file, not of the path: what was checked is what is read.
+    // Facts of the open file, not of the path: the file that was checked is the one that is read.
     let facts = file.metadata()?;
     if !facts.is_file() || facts.mode() & 0o077 != 0 {
         return Err(SecretFileError::Exposed);
@@ -85,11 +85,12 @@ pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
 pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     static DRAFTS: AtomicU32 = AtomicU32::new(0);
     let mut draft = path.as_os_str().to_owned();
+    // Two threads of this process must not share a draft.
     let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
     draft.push(format!(".{}-{number}.new", std::process::id()));
     let draft = Path::new(&draft);
     if let Err(error) = write_through(draft, bytes.as_ref()).and_then(|()| fs::rename(draft, path)) {
-        // A draft takes room that others may need. If it cannot be removed either, the first error says enough.
+        // A draft takes disk space that others may need. If it cannot be removed either, the first error says enough.
         best_effort(fs::remove_file(draft));
         return Err(error);
     }
@@ -121,6 +122,7 @@ pub fn create_public_directories(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     DirBuilder::new().mode(0o755).recursive(true).create(path)?;
+    // The umask may have taken some of these rights away.
     fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
@@ -131,7 +133,7 @@ pub fn tighten(path: &Path) -> io::Result<()> {
     if facts.is_symlink() || facts.permissions().mode() & PERMISSIONS & !wanted == 0 {
         return Ok(());
     }
-    // By a descriptor: a sandbox refuses a change by path. NONBLOCK: opening a pipe would wait for its other end.
+    // By a descriptor, because a sandbox refuses a change by path. NONBLOCK: opening a pipe would wait for its other end.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     opened.set_permissions(Permissions::from_mode(wanted))

@@ -1,7 +1,7 @@
 //! Processes that depend on each other, and how to end one.
 //!
-//! A number does not say which process is meant, because the kernel uses numbers again: whether a process is there, a
-//! [lock](crate::lock) says that it holds.
+//! A number does not identify a process for good, because the kernel uses numbers again. A [lock](crate::lock) that a process
+//! holds shows that it is there.
 
 use crate::Error;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
@@ -24,6 +24,7 @@ pub fn own() -> u32 {
 /// Asks a process to end in good order.
 pub fn ask_to_end(number: u32) -> Result<(), Error> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
+    // No process can have this number, so there is none to end.
     let Some(pid) = pid else { return Ok(()) };
     kill_process(pid, Signal::TERM).map_err(|errno| Error::call("kill", format!("process {number}"), errno))
 }

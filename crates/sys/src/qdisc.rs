@@ -1,6 +1,6 @@
 //! Queueing disciplines of an interface, as the kernel says they are.
 //!
-//! Nothing is owned or changed: what is set up by others is read back, since a release time on a frame means nothing to most of them.
+//! Nothing is owned or changed: settings of others are read back, since a release time on a frame means nothing to most of them.
 
 use crate::netlink::NetlinkConversation;
 use crate::{Error, netns::NetNs};
@@ -16,33 +16,33 @@ pub struct QueueingDiscipline {
     pub kind: String,
     /// Nothing is above it.
     pub root: bool,
-    /// What an `etf` was told.
+    /// Settings of an `etf` qdisc.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub etf: Option<EtfSettings>,
-    /// What an `fq` was told.
+    /// Settings of an `fq` qdisc.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fq: Option<FqSettings>,
 }
 
-/// What an `etf` was told.
+/// Settings of an `etf` qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct EtfSettings {
-    /// How long before its time a frame is taken up: in software it may leave that early.
+    /// Time before its due time at which a frame is taken up: in software it may leave that early.
     pub delta_ns: i32,
-    /// Which clock it goes by (`CLOCK_TAI` is 11).
+    /// Clock of the release times (`CLOCK_TAI` is 11).
     pub clock: i32,
-    /// It leaves the releasing to the network device.
+    /// The network device does the releasing.
     pub offload: bool,
 }
 
-/// What an `fq` was told; what a kernel does not say is absent.
+/// Settings of an `fq` qdisc; those that a kernel does not report are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FqSettings {
     /// Frames of one socket at most.
     pub flow_limit: Option<u32>,
     /// Frames due later than this from now are dropped or cut to it.
     pub horizon_us: Option<u32>,
-    /// How much later than asked it may release.
+    /// Time by which a release may be later than asked.
     pub slack_ns: Option<u32>,
 }
 
@@ -53,7 +53,7 @@ const FQ_FLOW_PLIMIT: u16 = 2;
 const FQ_TIMER_SLACK: u16 = 13;
 const FQ_HORIZON: u16 = 14;
 
-/// Those of the interface with this number, the root first.
+/// Reads the queueing disciplines of the interface with this number, the root first.
 pub fn of(netns: &NetNs, index: u32, name: &str) -> Result<Vec<QueueingDiscipline>, Error> {
     let mut netlink = NetlinkConversation::open(netns, NETLINK_ROUTE)?;
     // The kernel's numbers of interfaces are positive numbers of 31 bits.
@@ -127,7 +127,7 @@ fn attributes(mut piece: &[u8]) -> Vec<QdiscAttribute> {
 }
 
 fn read_options(qdisc: &mut QueueingDiscipline, options: &[TcOption]) {
-    // Of kinds it does not know, the parser leaves the options as one piece.
+    // The parser leaves the options of kinds that it does not know as one piece.
     let whole = options.iter().find_map(|option| match option {
         TcOption::Other(option) => {
             let mut value = vec![0; option.value_len()];
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn what_fq_and_etf_were_told_is_read() {
         let message = |kind: &str, options: &[(u16, &[u32])]| {
-            // As a kernel sends them: attributes within the attribute of the options.
+            // Attributes as a kernel sends them: inside the attribute of the options.
             let attribute = |(kind, words): &(u16, &[u32])| {
                 let length = u16::try_from(4 + words.len() * 4).unwrap();
                 let head = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();

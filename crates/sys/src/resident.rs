@@ -18,7 +18,7 @@ pub struct ResidentThread {
 }
 
 impl ResidentThread {
-    /// Starts it where the caller is.
+    /// Starts it in the caller's namespace and with the caller's rights.
     pub fn start(name: &str) -> Result<Self, Error> {
         let (jobs, inbox) = channel();
         let thread = std::thread::Builder::new().name(name.to_owned());
@@ -32,7 +32,7 @@ impl ResidentThread {
         netns.run_in(|| Self::start(name))?
     }
 
-    /// Does `work` on a thread of its own that is where this one is. A panic of `work` goes on in the caller.
+    /// Runs `work` on a thread of its own in the namespace of this one and with its rights. A panic of `work` goes on in the caller.
     pub fn run<'a, T: Send + 'a>(&self, work: impl FnOnce() -> T + Send + 'a) -> Result<T, Error> {
         let (done, result) = sync_channel(1);
         let job: Box<dyn FnOnce() + Send + 'a> = Box::new(move || {
@@ -40,8 +40,8 @@ impl ResidentThread {
             // The caller waits for it, so there is a receiver.
             best_effort(done.send(worked));
         });
-        // SAFETY: only the lifetime changes. What the job borrows lives until this function returns, and it returns only once the job
-        // has run, which consumes the work, or has been dropped: both close the channel or send.
+        // SAFETY: only the lifetime changes. The values that the job borrows live until this function returns, and it returns
+        // only once the job has run, which consumes the work, or has been dropped: both close the channel or send.
         let job: ResidentJob = unsafe { std::mem::transmute(job) };
         let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
         sent.map_err(|_| self.no_thread())?;
@@ -49,7 +49,7 @@ impl ResidentThread {
         Ok(worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 
-    /// The kernel had no thread for a job.
+    /// Error for a job for which the kernel had no thread.
     fn no_thread(&self) -> Error {
         Error::call("spawn", self.name.clone(), rustix::io::Errno::AGAIN)
     }

@@ -23,10 +23,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Names another directory for the files.
+/// Environment variable that names another directory for the files.
 const OVERRIDE: &str = "PACKETRIG_RUN_DIR";
 const DIRECTORY: &str = "/run/packetrig";
-/// Where session managers make a directory for each user.
+/// Directory in which session managers make one for each user.
 const USERS: &str = "/run/user";
 const NAME: &str = "packetrig";
 
@@ -49,15 +49,15 @@ pub fn runtime_directory() -> PathBuf {
     users_directory(Path::new(USERS), &std::env::temp_dir(), home, outer_user())
 }
 
-/// The directory of an ordinary user. Where a session manager made them one, nobody else can take it away; the environment is
-/// not asked, because all processes of a user must agree, also those of `sudo -u` and of services.
+/// Directory of an ordinary user. One that a session manager made cannot be taken away by anybody else. The environment is not
+/// asked, because all processes of a user must agree, also those of `sudo -u` and of services.
 fn users_directory(users: &Path, temporary: &Path, home: Option<PathBuf>, user: u32) -> PathBuf {
     let session = users.join(user.to_string());
     if is_own_directory(&session) {
         return session.join(NAME);
     }
     let shared = temporary.join(format!("{NAME}-{user}"));
-    // Once it was used, it stays the one: whoever was first in the shared place may go away again.
+    // Once used, it stays in use: the user that was first in the shared place may go away again.
     let in_home = home.filter(|home| {
         is_own_directory(home) || is_of_another(&shared) && home.ancestors().any(is_own_directory)
     });
@@ -69,7 +69,7 @@ fn is_own_directory(path: &Path) -> bool {
     found.is_ok_and(|found| found.is_dir() && check_owner(path, &found).is_ok())
 }
 
-/// Whether another user has made what is there.
+/// Returns true if another user has made the file there.
 fn is_of_another(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() != ThreadRights::current().user)
 }
@@ -89,9 +89,11 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     let name = name_of(path)?;
     let mut draft = name.to_owned();
+    // Each process has a draft of its own, so that two writers do not mix.
     draft.push(format!(".{}", process::own()));
     let mut file = open_file(&directory, &draft, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
     file.write_all(bytes)?;
+    // Atomic: a reader finds the old or the new file, whole.
     Ok(rustix::fs::renameat(&directory, &draft, &directory, name)?)
 }
 
@@ -113,6 +115,7 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 /// The names in a directory that is this user's own; none if it is another user's or does not exist.
 pub fn list_names(directory: &Path) -> Vec<OsString> {
     let listed = open_directory(directory).and_then(|opened| {
+        // A second descriptor, because that of `open_directory` is O_PATH and cannot be read.
         let listing = rustix::fs::openat(&opened, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Dir::new(listing)?)
     });
@@ -140,9 +143,9 @@ pub fn hold(path: &Path) -> Option<File> {
     is_held.then_some(file)
 }
 
-/// Whether a process has locked a file with [`hold`].
+/// Returns true if a process has locked a file with [`hold`].
 pub fn is_held(path: &Path) -> bool {
-    // A shared lock for a moment: whoever wants to hold the file just then tries again.
+    // Takes a shared lock for a moment: a process that wants to hold the file just then tries again.
     open_existing_lock_file(&lock_path(path))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
@@ -165,7 +168,7 @@ pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
 /// Opens a file that may be locked, if it is there, to see whether it is.
 pub(crate) fn open_existing_lock_file(path: &Path) -> io::Result<File> {
     let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    // To look at a lock takes no right to write, which a program in a sandbox may lack.
+    // Looking at a lock takes no right to write, which a program in a sandbox may lack.
     let file = open_file(&directory, name_of(path)?, OFlags::RDONLY)?;
     check_owner(path, &file.metadata()?)?;
     Ok(file)
@@ -220,21 +223,22 @@ fn open_directory(directory: &Path) -> io::Result<OwnedFd> {
     open_own(opened.as_fd(), Path::new(name_of(directory)?), directory)
 }
 
-/// The same, and makes both if need be.
+/// Opens the directory as [`open_directory`] does, and makes both if need be.
 fn create_directory(directory: &Path) -> io::Result<OwnedFd> {
     let base = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    // Those above are the system's, or named by this user.
+    // Directories above are the system's, or named by this user.
     if let Some(above) = base.parent().filter(|above| !above.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).create(above).map_err(|error| unmade(directory, error))?;
     }
     make(CWD, base).map_err(|error| unmade(directory, error))?;
+    // Opened and checked even if it was there already: another user may have made it.
     let opened = open_own(CWD, base, base)?;
     let name = Path::new(name_of(directory)?);
     make(opened.as_fd(), name).map_err(|error| unmade(directory, error))?;
     open_own(opened.as_fd(), name, directory)
 }
 
-/// Where another user was first, nothing can be made.
+/// Error of making a directory. Nothing can be made where another user was first.
 fn unmade(directory: &Path, error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::PermissionDenied { refused(directory) } else { error }
 }

@@ -1,4 +1,4 @@
-//! A sandbox for a process that reads foreign input: what needs rights is opened first, then the rights are dropped for good.
+//! A sandbox for a process that reads foreign input. Everything that needs rights is opened first, then the rights are dropped for good.
 //!
 //! Entering has two stages, because opening sockets and rings takes rights and Landlock has to stand before the second thread:
 //!
@@ -9,7 +9,7 @@
 //! [`confine_thread`] gives a class of threads less than the process has. Threads share their memory: this stops a thread that is
 //! led astray, not one whose code an attacker has replaced.
 //!
-//! Nothing is owned. What has been given up never comes back. A wall that this kernel lacks is in [`ActiveWalls::missing`].
+//! Nothing is owned. Rights that were given up never come back. A wall that this kernel lacks is in [`ActiveWalls::missing`].
 
 mod capabilities;
 mod every_thread;
@@ -31,7 +31,7 @@ pub use user::{ProcessUser, UserError, home_of, own_user_name};
 
 use crate::{Error, caps::ThreadRights};
 
-/// What a process is left with.
+/// Rights that a process is left with.
 #[derive(Clone, Debug, Default)]
 pub struct SandboxPolicy {
     /// Capabilities while it opens what it needs.
@@ -42,7 +42,7 @@ pub struct SandboxPolicy {
     pub files: FileRules,
     /// TCP ports it may use.
     pub tcp: TcpRules,
-    /// Whether it may ask other processes by abstract sockets: for locks that the processes of a machine share.
+    /// The process may ask other processes by abstract sockets: for locks that the processes of a machine share.
     pub asks_processes: bool,
 }
 
@@ -55,19 +55,21 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// The first stage. To be called while the process has one thread.
+    /// Enters the first stage. Must be called while the process has one thread.
     pub fn begin(policy: &SandboxPolicy) -> Result<Self, Error> {
         // The rights that opening needs; `close` gives up all but `kept`.
         let opening = policy.opening.and(ProcessCapabilities::permitted()?);
         let kept = policy.kept.and(opening);
+        // First: changing the bounding set takes CAP_SETPCAP, which may be given up below.
         capabilities::give_up_gaining(kept, false)?;
         capabilities::reduce_to(opening)?;
         let landlock = landlock::enter(policy)?;
         Ok(Self { kept, landlock })
     }
 
-    /// The second stage: from now on every thread of the process is of this class, and so is every thread it starts.
+    /// Enters the second stage: from now on every thread of the process is of this class, and so is every thread it starts.
     pub fn close(self, class: ThreadClass, user: Option<ProcessUser>) -> Result<ActiveWalls, Error> {
+        // First: the filter does not allow the calls that drop rights.
         every_thread::drop_rights(self.kept, user)?;
         let filter = seccomp::install(class, seccomp::FilteredThreads::EveryThread)?;
         Ok(ActiveWalls::read(self.landlock, filter))
@@ -100,14 +102,14 @@ pub fn limit_rights(most: ProcessCapabilities) -> Result<(), Error> {
     capabilities::reduce_to(most)
 }
 
-/// Restricts the calling thread, and programs that it starts, to the files and TCP ports of the policy. Gives the version of Landlock.
+/// Restricts the calling thread, and programs that it starts, to the files and TCP ports of the policy. Returns the version of Landlock.
 pub fn restrict_thread(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, Error> {
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::call("prctl PR_SET_NO_NEW_PRIVS", "this thread", errno))?;
     landlock::enter(policy)
 }
 
-/// Whether the calling thread is root of some user namespace.
+/// Returns true if the calling thread is root of some user namespace.
 pub fn is_root() -> bool {
     ThreadRights::current().user == 0
 }

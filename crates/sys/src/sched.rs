@@ -1,4 +1,4 @@
-//! Where and how urgently the calling thread runs.
+//! Placement and urgency of the calling thread.
 //!
 //! Nothing is owned; the settings end with the thread.
 
@@ -12,9 +12,10 @@ pub fn cpus() -> Result<Vec<usize>, Error> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// One more than the highest number a processor of this machine can have.
+/// Returns one more than the highest number that a processor of this machine can have.
 pub fn possible_cpus() -> u32 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    // The list ends with the highest number: `0-7`, or `0-3,8-11`.
     let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());
     last.unwrap_or(0) + 1
 }
@@ -60,7 +61,7 @@ pub fn real_time_share() -> Option<(u64, u64)> {
     Some((kernel_setting("sched_rt_runtime_us")?, kernel_setting("sched_rt_period_us")?))
 }
 
-/// `None` also for -1, by which the kernel says that there is no limit.
+/// Reads a number; `None` also for -1, by which the kernel says that there is no limit.
 fn kernel_setting(name: &str) -> Option<u64> {
     std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
 }

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How often a directory is made anew because another process took it for one that was left behind.
+/// Attempts to make a directory: another process may take a new one for a leftover.
 const MOST_TRIES: usize = 16;
 
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub struct ScratchDirectory {
 }
 
 impl ScratchDirectory {
-    /// Makes a directory that only this user can enter, `KIND-PROCESS-NUMBER` in `base`, and removes those of this kind and user whose
-    /// processes are gone.
+    /// Makes a directory that only this user can enter, `KIND-PROCESS-NUMBER` in `base`, and removes leftovers of this kind and
+    /// user if their processes are gone.
     pub fn create(base: &Path, kind: &str) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         remove_leftovers(base, kind);
@@ -32,7 +32,7 @@ impl ScratchDirectory {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let path = base.join(format!("{kind}-{}-{number}", process::own()));
             match private_files::create_directory(&path) {
-                // Of a process that had the same number in another container.
+                // The directory of a process that had the same number in another container.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 made => made?,
             }
@@ -55,7 +55,7 @@ impl Drop for ScratchDirectory {
     }
 }
 
-/// The lock on a directory; `None` if another process has it, or the directory is not at its path any more.
+/// Locks a directory; `None` if another process has it, or the directory is not at its path any more.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -69,13 +69,14 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
         Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     }
+    // Between opening and locking, its owner may have removed it and another may have made one of that name.
     let own = directory.metadata()?;
     let is_there =
         fs::symlink_metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino()));
     Ok(is_there.then_some(directory))
 }
 
-/// Removes what is left of processes that were killed. What cannot be removed stays.
+/// Removes leftovers of processes that were killed. Directories that cannot be removed stay.
 fn remove_leftovers(base: &Path, kind: &str) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
@@ -87,7 +88,8 @@ fn remove_leftovers(base: &Path, kind: &str) {
     }
 }
 
-/// Whether it is a directory of this kind and user. Its lock says whether its owner is gone: the number may be another process's by now.
+/// Returns true if it is a directory of this kind and user. Only its lock shows whether its owner is gone: the number may be
+/// another process's by now.
 fn is_leftover(path: &Path, kind: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some((process, number)) =

@@ -1,7 +1,7 @@
-//! Unix sockets of type SOCK_SEQPACKET: whole messages between programs of one machine, and who is at the other end.
+//! Unix sockets of type SOCK_SEQPACKET: whole messages between programs of one machine, and the identity of the other end.
 //!
-//! A [`SeqpacketListener`] owns its socket and the name of it in the file system, which it removes when dropped. A [`SeqpacketStream`]
-//! owns its socket. Neither ever waits but in `wait`.
+//! A [`SeqpacketListener`] owns its socket and the name of it in the file system, which it removes when dropped. A
+//! [`SeqpacketStream`] owns its socket. Only functions that take a time limit ever wait.
 
 use crate::packet::socket::{failed, length_of};
 use crate::{Error, clock};
@@ -23,7 +23,7 @@ pub struct PeerProcess {
     pub process: i32,
 }
 
-/// What a receive found.
+/// Result of a receive call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceivedMessage {
     /// A message of this length; it is cut if the buffer is shorter.
@@ -34,11 +34,11 @@ pub enum ReceivedMessage {
     Closed,
 }
 
-/// Who may connect to a listener.
+/// Users that may connect to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketAccess {
     OwnUser,
-    /// Every user; the caller looks at [`SeqpacketStream::peer`].
+    /// Every user; the caller checks [`SeqpacketStream::peer`].
     AllUsers,
 }
 
@@ -49,13 +49,14 @@ pub struct SeqpacketListener {
 }
 
 impl SeqpacketListener {
-    /// Listens at a path. A socket there to which nobody listens any more is replaced; one that is in use is an error. The directory must be
-    /// one in which no other user can replace the socket.
+    /// Listens at a path. A socket that nobody listens to any more is replaced; one that is in use is an error. The directory
+    /// must be one in which no other user can replace the socket.
     pub fn bind(path: &Path, access: SocketAccess) -> Result<Self, Error> {
         let object = path.display().to_string();
         check_directory(path, &object)?;
         let address = SocketAddrUnix::new(path).map_err(failed("bind", &object))?;
         if let Ok(facts) = std::fs::symlink_metadata(path) {
+            // Only a connection shows whether somebody listens there.
             if SeqpacketStream::connect(path).is_ok() {
                 return Err(Error::Busy { object, holder: None });
             }
@@ -70,7 +71,7 @@ impl SeqpacketListener {
         rustix::net::bind(&socket, &address).map_err(failed("bind", &object))?;
         let listener = Self { socket, path: path.to_owned() };
         if access == SocketAccess::AllUsers {
-            // By its name: in this directory nobody else can have put another file there.
+            // Changed by its name: in this directory nobody else can have put another file there.
             let mode = std::fs::Permissions::from_mode(0o666);
             std::fs::set_permissions(path, mode)
                 .map_err(|error| Error::call("chmod", object.clone(), error))?;
@@ -142,7 +143,7 @@ impl SeqpacketStream {
         Ok(PeerProcess { user: found.uid, process: found.pid })
     }
 
-    /// Sends a whole message, or nothing of it and `false` if there is no room for it now.
+    /// Sends a whole message, or returns `false` if there is no space for it now.
     pub fn send(&self, message: &[u8]) -> Result<bool, Error> {
         loop {
             match rustix::net::send(&self.socket, message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -197,7 +198,7 @@ impl SeqpacketStream {
     }
 }
 
-/// Others may write to a directory only if it is sticky, as /tmp is: there nobody replaces the files of others.
+/// Checks that no other user can replace the socket. A directory that others may write to must be sticky, as /tmp is.
 fn check_directory(path: &Path, object: &str) -> Result<(), Error> {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     const STICKY: u32 = 0o1000;

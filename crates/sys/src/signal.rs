@@ -28,7 +28,7 @@ pub fn received() -> Option<i32> {
     }
 }
 
-/// From now on SIGHUP is counted and asks for no end. To be called after [`latch`].
+/// Counts SIGHUP from now on, which then no longer asks for an end. Must be called after [`latch`].
 pub fn count_hangups() -> Result<(), Error> {
     handle(libc::SIGHUP, hang_up, libc::SA_RESTART)
 }

@@ -22,19 +22,19 @@ use crate::packet::socket::length_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Which stamps are wanted.
+/// Kinds of stamps that are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "five independent wishes, as the kernel has them")]
 pub struct WantedStamps {
-    /// On entering the queueing discipline.
+    /// Stamp on entering the queueing discipline.
     pub queued: bool,
-    /// On being given to the driver.
+    /// Stamp on handover to the driver.
     pub sent: bool,
-    /// On leaving, by the device; it must have been switched on there.
+    /// Stamp on leaving, by the device; it must have been switched on there.
     pub wire: bool,
-    /// On arrival, by the kernel.
+    /// Stamp on arrival, by the kernel.
     pub arrival: bool,
-    /// On arrival, by the device.
+    /// Stamp on arrival, by the device.
     pub arrival_by_device: bool,
 }
 
@@ -54,7 +54,7 @@ impl WantedStamps {
     }
 }
 
-/// Has the kernel stamp what this socket sends and receives from now on. What it sends is numbered from 0, packet by packet.
+/// Has the kernel stamp the packets that this socket sends and receives from now on. Sent packets are numbered from 0.
 pub fn request(socket: &impl AsFd, wanted: WantedStamps) -> Result<(), Error> {
     // Off first: the kernel restarts the numbers (OPT_ID) only when the option is switched on.
     set_flags(socket, 0)?;
@@ -74,26 +74,26 @@ fn set_flags(socket: &impl AsFd, flags: u32) -> Result<(), Error> {
     if done == 0 { Ok(()) } else { Err(Error::last("setsockopt SO_TIMESTAMPING", "a socket")) }
 }
 
-/// When something happened to a packet, by the kernel's clock and by the device's.
+/// Times of an event of a packet, by the kernel's clock and by the device's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketStamps {
-    /// By the kernel: nanoseconds of `CLOCK_REALTIME`.
+    /// Kernel's time: nanoseconds of `CLOCK_REALTIME`.
     pub software_ns: Option<u64>,
-    /// By the device: nanoseconds of its clock.
+    /// Device's time: nanoseconds of its own clock.
     pub hardware_ns: Option<u64>,
 }
 
-/// A packet that came, as [`receive`] gives it.
+/// A received packet, as [`receive`] gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedPacket {
-    /// Its bytes; what did not fit is cut off.
+    /// Length in bytes; what did not fit is cut off.
     pub length: usize,
     /// The sender's address, if the socket is of IPv4 or IPv6.
     pub from: Option<SocketAddr>,
     pub stamps: PacketStamps,
-    /// Routers it might still have passed (TTL, hop limit), if the socket was told to say.
+    /// TTL or hop limit on arrival, if the socket was told to report it.
     pub hops: Option<u8>,
-    /// Its class of service (TOS, traffic class), if the socket was told to say.
+    /// Class of service (TOS, traffic class), if the socket was told to report it.
     pub class: Option<u8>,
 }
 

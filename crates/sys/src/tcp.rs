@@ -1,11 +1,12 @@
-//! What a TCP connection has done.
+//! State of a TCP connection.
 
 use crate::Error;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
-/// Bytes that were written to a connection and that the other end's kernel has not acknowledged yet.
+/// Returns the number of bytes that were written to a connection and that the other end's kernel has not acknowledged yet.
 pub fn unacknowledged(socket: &TcpStream) -> Result<u64, Error> {
+    // SIOCOUTQ has the number of TIOCOUTQ (linux/sockios.h).
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is borrowed for the call, and the kernel writes one `int` to a live value of ours.
     let got = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };

@@ -3,7 +3,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Characters in a line of the terminal; `None` for what is no terminal or does not know.
+/// Returns the characters in a line of the terminal; `None` if it is no terminal or does not know.
 pub fn columns(terminal: impl AsFd) -> Option<u16> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the descriptor is borrowed for the call, and the kernel writes one `winsize` to a live value of ours.
@@ -11,7 +11,7 @@ pub fn columns(terminal: impl AsFd) -> Option<u16> {
     (got == 0 && size.ws_col > 0).then_some(size.ws_col)
 }
 
-/// Whether the other end has gone: whoever reads on gets nothing, for ever and at once.
+/// Returns true if the other end has gone: a reader gets nothing from then on, and at once.
 pub fn is_hung_up(terminal: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&terminal, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! Datagrams as they come, many at a time, with those counted that the socket had no room for.
+//! Datagrams, received many at a time. Those that did not fit into the socket's buffer are counted.
 //!
 //! [`UdpReceiver`] owns its socket and one buffer.
 //!
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// No datagram is longer.
 const LONGEST: usize = 65_535;
-/// Where the kernel keeps the drops among the numbers of `SO_MEMINFO` (`SK_MEMINFO_DROPS`), and how many numbers there are.
+/// Index of the drops among the numbers of `SO_MEMINFO` (`SK_MEMINFO_DROPS`), and the number of these numbers.
 const DROPS: usize = 8;
 const NUMBERS: usize = 9;
 
@@ -36,7 +36,7 @@ pub struct UdpReceiver {
 }
 
 impl UdpReceiver {
-    /// Listens at an address, with room for `bytes` of datagrams if the kernel grants it.
+    /// Listens at an address, with a buffer of `bytes` if the kernel grants it.
     pub fn bind(address: SocketAddr, bytes: usize) -> Result<Self, Error> {
         let socket = UdpSocket::bind(address).map_err(|error| {
             Error::call("bind", address.to_string(), error)
@@ -55,12 +55,12 @@ impl UdpReceiver {
         address.map_err(failed("getsockname", "a UDP socket"))
     }
 
-    /// Lets nothing new in: datagrams that come from now on are dropped and counted. Those in the socket can still be received.
+    /// Stops taking datagrams in: those that come from now on are dropped and counted. Those in the socket can still be received.
     pub fn shut(&self) -> Result<(), Error> {
         filter(&self.socket, &NOTHING).map_err(failed("setsockopt(SO_ATTACH_FILTER)", "a UDP socket"))
     }
 
-    /// The room the kernel granted, in bytes; its own bookkeeping is counted in.
+    /// Size of the buffer that the kernel granted, in bytes, its own overhead included.
     pub fn room(&self) -> usize {
         sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0)
     }
@@ -95,7 +95,7 @@ impl UdpReceiver {
         Ok(most)
     }
 
-    /// Datagrams dropped so far because the socket had no room, or since their checksum was wrong.
+    /// Datagrams dropped so far because the buffer was full or their checksum was wrong.
     pub fn dropped(&mut self) -> Result<u64, Error> {
         let mut numbers = [0_u32; NUMBERS];
         let mut length = length_of::<[u32; NUMBERS]>();
@@ -146,7 +146,7 @@ mod tests {
         let dropped = receiver.dropped().unwrap();
         assert!(received > 0 && dropped > 0, "{received} received, {dropped} dropped");
         assert_eq!(received + dropped, sent);
-        // What was there before it was shut is given out, what comes after is counted.
+        // Datagrams from before the socket was shut are given out, later ones are counted.
         sender.send_to(&[1; 9], address).unwrap();
         receiver.shut().unwrap();
         sender.send_to(&[2; 9], address).unwrap();

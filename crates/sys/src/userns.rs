@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
-/// What [`enter_lab`] did.
+/// Result of [`enter_lab`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EnteredLab {
     /// A user namespace was needed, because the caller is an ordinary user.
@@ -102,7 +102,7 @@ const SETTINGS: [(&str, &str, &str); 3] = [
     ("/proc/sys/user/max_user_namespaces", "0", "`sysctl user.max_user_namespaces=10000`, or root"),
 ];
 
-/// Why an ordinary user gets no user namespace, with the setting to change.
+/// Error for a refused user namespace, with the setting to change.
 fn refused(what: &str, error: &std::io::Error) -> Error {
     let known = obstacle();
     let refusal = known.unwrap_or_else(|| UnsupportedFeature {

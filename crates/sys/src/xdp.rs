@@ -36,7 +36,7 @@ pub fn pass(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Er
     BpfProgram::load("pass", &PASS, true)?.attach(netns, index, true, object)
 }
 
-/// Why BPF programs cannot be loaded here, if they cannot.
+/// Returns the reason why BPF programs cannot be loaded here, if they cannot.
 pub fn obstacle() -> Option<Error> {
     BpfProgram::load("probe", &PASS, true).err()
 }

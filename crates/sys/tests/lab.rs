@@ -16,7 +16,7 @@ use std::process::Command;
 const CHILD: &str = "PACKETRIG_TEST_IN_LAB";
 const NOBODY: u32 = 65_534;
 
-/// What a test runner is told when it asks for the tests of this program.
+/// Answer to a test runner that asks for the tests of this program.
 const LIST: &str = "a_lab_is_entered: test";
 
 fn main() {
@@ -69,7 +69,7 @@ fn inside() {
     assert_ne!(here.inode().unwrap(), outside);
     assert!(netns::names().is_empty(), "the machine's namespaces are not seen");
     assert!(NamespaceLinks::open(&here).unwrap().by_name("lo").unwrap().up);
-    // What a run needs: a named namespace, a cable into it, a ring.
+    // A run needs a named namespace, a cable into it, and a ring.
     let there = NetNs::create_named("far").unwrap();
     let mut links = NamespaceLinks::open(&here).unwrap();
     let far = VethEnd { name: "b", netns: Some(&there), mac: None };

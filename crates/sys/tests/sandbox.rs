@@ -1,5 +1,5 @@
-//! What a process in a sandbox cannot do, tried one by one, each in a process of its own. Runs without the test harness, which has
-//! threads.
+//! Actions that a process in a sandbox cannot take, tried one by one, each in a process of its own. Runs without the test
+//! harness, which has threads.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -28,10 +28,10 @@ use std::time::Duration;
 const ATTEMPT: &str = "PACKETRIG_TEST_ATTEMPT";
 /// The directory that the child may use.
 const OWN: &str = "PACKETRIG_TEST_OWN";
-/// What a test runner is told when it asks for the tests of this program.
+/// Answer to a test runner that asks for the tests of this program.
 const LIST: &str = "a_sandbox_holds: test";
 
-/// How an attempt has to end.
+/// Required outcome of an attempt.
 #[derive(Clone, Copy, PartialEq)]
 enum Outcome {
     Works,
@@ -47,7 +47,7 @@ use Outcome::{Dies, Fails, Killed, Works};
 
 type Attempt = fn(&Path) -> Result<(), Error>;
 
-/// What is tried in a sandbox, whether Landlock is needed for it, and what comes of it.
+/// Attempts in a sandbox, whether Landlock is needed for each, and the outcome.
 const ATTEMPTS: [(&str, bool, Attempt, Outcome); 37] = [
     ("write into its own directory", false, write_own, Works),
     ("start a thread", false, start_thread, Works),
@@ -133,11 +133,11 @@ fn main() {
     println!("test result: ok. a sandbox holds");
 }
 
-/// In a child.
+/// Makes one attempt in a child.
 fn try_it(what: &str, outcome: Outcome) {
     let own = tempfile::tempdir().unwrap();
     if let Ok(user) = ProcessUser::find("nobody") {
-        // Whether or not this process may.
+        // Best effort: this process may lack the right.
         drop(std::os::unix::fs::chown(own.path(), Some(user.uid), Some(user.gid)));
     }
     let mut command = Command::new("/proc/self/exe");
@@ -176,7 +176,7 @@ fn inside(what: &str) {
     std::process::exit(error.raw_os_error().unwrap_or(255));
 }
 
-/// With a thread from before, which has to give up its rights, too.
+/// Enters the sandbox with a thread from before, which has to give up its rights, too.
 fn enter(own: &Path) -> ActiveWalls {
     let policy = SandboxPolicy {
         opening: ProcessCapabilities::NET_RAW.with(ProcessCapabilities::SWITCH_USER),

@@ -1,6 +1,6 @@
 //! Offsets of members of the running kernel's structures, from the type information (BTF) that the kernel carries.
 //!
-//! Reads structures, unions and their members and no more; everything else is stepped over. Nothing is kept open.
+//! Reads structures, unions and their members only; other types are stepped over. Nothing is kept open.
 
 use crate::{Error, UnsupportedFeature};
 
@@ -23,7 +23,7 @@ const ENUM64: u32 = 19;
 #[derive(Debug)]
 pub struct KernelTypes {
     bytes: Vec<u8>,
-    /// Where type n, from 1, begins.
+    /// Offset of each type; types count from 1.
     places: Vec<usize>,
     strings: usize,
 }
@@ -55,7 +55,7 @@ impl KernelTypes {
         Some(Self { bytes, places, strings })
     }
 
-    /// Bytes from the beginning of a structure to a member of it, however deep in nameless ones.
+    /// Offset in bytes of a member in a structure, also inside nameless structures and unions.
     pub fn offset(&self, structure: &str, member: &str) -> Result<u32, Error> {
         let mut places = self.places.iter().skip(1);
         let place = places.find(|at| self.is_structure(**at, structure));
@@ -72,6 +72,7 @@ impl KernelTypes {
             let offset = (self.word(entry + 8)? & 0x00ff_ffff) / 8;
             match self.text(self.word(entry)? as usize)? {
                 name if name == wanted => Some(offset),
+                // The bound keeps malformed type information from recursing without end.
                 [] if depth < 8 => {
                     let inner = *self.places.get(self.word(entry + 4)? as usize)?;
                     let is_made_of_others = matches!(self.kind(inner)?, STRUCTURE | UNION);
@@ -110,7 +111,7 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Bytes behind a type's head.
+/// Number of bytes behind a type's head.
 fn extra(kind: u32, count: usize) -> usize {
     match kind {
         INTEGER | VARIABLE | TAG => 4,

@@ -1,6 +1,6 @@
-//! The system call itself, and the shapes of its argument (`union bpf_attr` in linux/bpf.h).
+//! The `bpf` system call, and its argument structures (`union bpf_attr` in linux/bpf.h).
 //!
-//! A shape that is shorter than the kernel's means zeros behind it, so each holds only what we set.
+//! A structure that is shorter than the kernel's means zeros behind it, so each holds only the fields that we set.
 
 use std::io::Error;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -142,7 +142,7 @@ pub(super) mod attr {
     }
 }
 
-/// Calls; the answer is a number.
+/// Makes the call; the answer is a number.
 pub(super) fn plain<A>(command: BpfCommand, attr: &mut A) -> Result<i64, Error> {
     // SAFETY: the argument is a live structure of the given size; the addresses in it point to memory that its caller
     // holds for the time of the call, of the lengths named beside them.
@@ -152,14 +152,14 @@ pub(super) fn plain<A>(command: BpfCommand, attr: &mut A) -> Result<i64, Error> 
     if answer < 0 { Err(Error::last_os_error()) } else { Ok(answer as _) }
 }
 
-/// Calls; the answer is a new descriptor.
+/// Makes the call; the answer is a new descriptor.
 pub(super) fn descriptor<A>(command: BpfCommand, attr: &mut A) -> Result<OwnedFd, Error> {
     let fd = i32::try_from(plain(command, attr)?).map_err(Error::other)?;
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A descriptor as the argument's shapes hold it.
+/// Number of a descriptor in the type that the structures hold.
 pub(super) fn number(fd: BorrowedFd<'_>) -> u32 {
     // A descriptor that is open is not negative.
     fd.as_raw_fd().cast_unsigned()

@@ -1,12 +1,12 @@
 //! BPF programs out of the ELF objects that clang makes of `bpf/*.bpf.c`.
 //!
-//! Reads what our own build makes and no more: 64-bit little-endian, one program per section, references to maps by
-//! symbol. Knows no BTF; maps are created by the caller and found by name.
+//! Reads what our own build makes and no more: 64-bit little-endian, one program per section, references to maps by symbol. BTF
+//! is ignored; the caller creates the maps, and they are found by name.
 
 use super::BpfMap;
 use crate::{Error, UnsupportedFeature};
 
-/// One instruction, as the kernel reads it.
+/// One instruction in the kernel's encoding.
 pub type BpfInstruction = u64;
 
 /// `src_reg` of a two-part load whose value is the descriptor of a map.
@@ -35,7 +35,7 @@ impl<'a> BpfObject<'a> {
         Self { bytes }
     }
 
-    /// The program in the section of that name, its map references replaced by the maps' descriptors.
+    /// Links the program in the section of that name: its map references are replaced by the maps' descriptors.
     pub fn program(&self, section: &str, maps: &[&BpfMap]) -> Result<Vec<BpfInstruction>, Error> {
         if self.bytes.is_empty() {
             return Err(UnsupportedFeature {

@@ -11,14 +11,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Where the BPF file system belongs.
+/// Mount point of the BPF file system.
 pub const ROOT: &str = "/sys/fs/bpf";
 /// Its type (`linux/magic.h`).
-// On 32-bit processors a negative number.
+// A negative number on 32-bit processors.
 const MAGIC: rustix::fs::FsWord = 0xcafe_4a11_u32 as _;
 const RIGHTS: &str = "needs CAP_SYS_ADMIN on the machine itself: run as root";
 
-/// Makes sure that there is a BPF file system at [`ROOT`].
+/// Mounts the BPF file system at [`ROOT`] unless it is there.
 pub fn mount() -> Result<(), Error> {
     if rustix::fs::statfs(ROOT).is_ok_and(|fs| fs.f_type == MAGIC) {
         return Ok(());
@@ -28,24 +28,24 @@ pub fn mount() -> Result<(), Error> {
 }
 
 impl BpfMap {
-    /// Gives it a name that keeps it.
+    /// Pins it: the name in the file system keeps it alive.
     pub fn pin(&self, path: &Path) -> Result<(), Error> {
         pin(self.fd.as_fd(), path)
     }
 
-    /// The map of that name, which was made with this many values of this size.
+    /// Opens the map of that name, which was made with this many values of this size.
     pub fn pinned(path: &Path, name: &'static str, value: usize, entries: u32) -> Result<Self, Error> {
         Ok(Self { fd: open(path)?, name, value, entries })
     }
 }
 
 impl BpfAttachment {
-    /// Gives it a name that keeps it.
+    /// Pins it: the name in the file system keeps it alive.
     pub fn pin(&self, path: &Path) -> Result<(), Error> {
         pin(self.fd.as_fd(), path)
     }
 
-    /// The attachment of that name.
+    /// Opens the attachment of that name.
     pub fn pinned(path: &Path) -> Result<Self, Error> {
         Ok(Self { fd: open(path)? })
     }

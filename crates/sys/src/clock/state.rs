@@ -1,4 +1,4 @@
-//! What the kernel says about this machine's clocks: which clocks they are, and how accurate.
+//! State of this machine's clocks, as the kernel reports it: which clocks they are, and how accurate.
 //!
 //! Nothing is owned or changed. The kernel says whether some program disciplines the clock, and how far off the clock may
 //! be; it does not say which program.
@@ -6,19 +6,19 @@
 use crate::Error;
 use std::fs;
 
-/// What the kernel says about its clock.
+/// State of the system clock, as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ClockState {
     /// A program keeps it at true time (chrony, ntpd, linuxptp, the hypervisor).
     pub synchronised: bool,
     /// True time is within this distance, in nanoseconds; absent when no program keeps it.
     pub max_error_ns: Option<u64>,
-    /// PTP clocks of this machine, by name: a card's, or the hypervisor's. That one is there does not say that it is used.
+    /// PTP clocks of this machine, by name: a card's, or the hypervisor's. A listed clock need not be in use.
     pub ptp_clocks: Vec<String>,
 }
 
 impl ClockState {
-    /// As it is now.
+    /// Reads the present state.
     pub fn read() -> Result<Self, Error> {
         // SAFETY: all fields are numbers, for which zero is a value; `modes` zero means that nothing is changed.
         let mut state: libc::timex = unsafe { std::mem::zeroed() };
@@ -28,14 +28,14 @@ impl ClockState {
             return Err(Error::last("adjtimex", "the system clock"));
         }
         let synchronised = answer != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
-        // In microseconds; never negative.
+        // Microseconds, and never negative.
         let max_error: u64 = state.maxerror.max(0).cast_unsigned() as _;
         let max_error = max_error.saturating_mul(1_000);
         Ok(Self { synchronised, max_error_ns: synchronised.then_some(max_error), ptp_clocks: ptp_clocks() })
     }
 }
 
-/// None where there is no such directory.
+/// Names of the PTP clocks; empty without that directory.
 fn ptp_clocks() -> Vec<String> {
     let entries = fs::read_dir("/sys/class/ptp").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| fs::read_to_string(entry.path().join("clock_name")).ok());

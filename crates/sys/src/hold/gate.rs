@@ -1,6 +1,6 @@
 //! The gate: a program at an interface's egress that holds the frames of one socket back until the release times they carry.
 //!
-//! A [`Gate`] owns the program's attachment, which ends with it and with the process; frames of others pass untouched.
+//! A [`KernelGate`] owns the program's attachment, which ends with it and with the process; frames of others pass untouched.
 
 use super::{GATE, GatedFrame, MOST_HELD_NS, TABLE, held, passed};
 use crate::area::SharedArea;
@@ -17,12 +17,13 @@ pub struct KernelGate {
 }
 
 impl KernelGate {
-    /// Stands at the egress of the interface with this number, for the frames of the socket with this cookie.
+    /// Attaches to the egress of the interface with this number, for the frames of the socket with this cookie.
     pub fn open(netns: &NetNs, index: u32, name: &str, cookie: u64) -> Result<Self, Error> {
         let map = BpfMap::create("gate", MapKind::SharedArray, TABLE, 1)?;
         let program =
             BpfProgram::load_for(AttachPoint::Egress, "gate", &GATE.program("tc", &[&map])?, false)?;
         let table = map.share()?;
+        // Before the program is attached, so that its first frame finds both.
         table.long(COOKIE).store(cookie, Ordering::Relaxed);
         table.long(MOST).store(MOST_HELD_NS, Ordering::Release);
         let attached = program.attach_egress(netns, index, name);
@@ -43,7 +44,7 @@ impl KernelGate {
         passed(&self.table, PASSED)
     }
 
-    /// What became of frame `number`, counted from 0, one of the last [`super::SLOTS`] that passed.
+    /// Record of frame `number`, counted from 0, one of the last [`super::SLOTS`] that passed.
     pub fn held(&self, number: u64) -> GatedFrame {
         held(&self.table, number)
     }

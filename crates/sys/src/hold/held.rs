@@ -1,6 +1,6 @@
-//! Where the programs write down when each frame was let go.
+//! Record of when each frame was released, written by the programs.
 //!
-//! Invariant: what is written of a frame is read only after the program's counter has passed it.
+//! Invariant: the record of a frame is read only after the program's counter has passed it.
 
 use crate::area::SharedArea;
 use crate::convert::place_in_ring;
@@ -8,39 +8,39 @@ use crate::layout::hold::{self as layout, slot};
 use crate::layout::{gate::gate, train::train};
 use std::sync::atomic::Ordering;
 
-/// Frames whose release is remembered: no more than this may be under way at once, or notes are overwritten before they are read.
+/// Frames whose release is remembered: no more than this may be under way at once, or records are overwritten before they are read.
 pub const SLOTS: u64 = layout::SLOTS as u64;
 
-/// Both programs have their slots at the same place.
+/// Size of the shared table. Both programs have their slots at the same place.
 pub(super) const TABLE: usize = gate::SIZE;
 const _: () = assert!(gate::SIZE == train::SIZE && gate::SLOTS == train::SLOTS);
 
-/// What became of a frame, nanoseconds of `CLOCK_MONOTONIC`.
+/// Times of a frame's passage, in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatedFrame {
-    /// When it was to go; 0 if it was too early to be held.
+    /// Release time that it carried; 0 if it was too early to be held.
     pub at_ns: u64,
-    /// When the program got it.
+    /// Time at which the program got it.
     pub entered_ns: u64,
-    /// The reading of the clock that let it go.
+    /// Clock reading that released it.
     pub released_ns: u64,
-    /// The reading after that.
+    /// Clock reading after that.
     pub left_ns: u64,
     /// Some time between two readings was this long or longer, to the next lower power of two; 0 if it did not wait.
     pub gap_ns: u64,
 }
 
-/// Frames that have passed, by the program's counter at this offset: what it noted of them is there.
+/// Number of frames that have passed, by the program's counter at this offset. Their records are complete.
 pub(super) fn passed(area: &SharedArea, counter: usize) -> u64 {
     area.long(counter).load(Ordering::Acquire)
 }
 
-/// The caller has seen the counter pass the frame: that ordered all earlier writes.
+/// Reads a number of a record. The caller has seen the counter pass the frame, which ordered all earlier writes.
 fn read(area: &SharedArea, at: usize) -> u64 {
     area.long(at).load(Ordering::Relaxed)
 }
 
-/// What became of a frame that has passed.
+/// Reads the record of a frame that has passed.
 pub(super) fn held(area: &SharedArea, number: u64) -> GatedFrame {
     let start = gate::SLOTS + slot::SIZE * place_in_ring(number, SLOTS);
     let gaps = read(area, start + slot::GAPS);

@@ -57,7 +57,7 @@ fn assert_same(got: &[Vec<u8>], sent: &[Vec<u8>]) {
     assert!(got == sent, "the same bytes");
 }
 
-/// Sends a frame that is due soon. Whether the gate had it before it was due.
+/// Sends a frame that is due soon. Returns true if the gate had it before it was due.
 fn send_through_gate(socket: &FrameSocket, gate: &KernelGate, frame: &[u8]) -> bool {
     let at = monotonic_ns() + 300_000;
     let number = gate.passed();
@@ -137,7 +137,7 @@ fn a_train_of_live_frames_leaves_in_one_call_each_at_its_time() {
     }
     assert_eq!(train.failed(), 0);
     assert_same(&received(&mut ring, 100), &sent);
-    // What is due later stays, and can be taken back.
+    // A frame that is due later stays, and can be taken back.
     assert!(train.give(monotonic_ns() + FAR_AHEAD_NS, &sent[0]));
     assert_eq!(run(&mut train), 100);
     assert_eq!(train.withdraw(), 1);

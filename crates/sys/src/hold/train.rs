@@ -1,4 +1,4 @@
-//! Live frames: the kernel makes the frames of a train itself; a program fills each and releases it at its time, all in one call.
+//! Live frames: the kernel makes the frames of a train itself. A program fills each frame and releases it at its time, all in one call.
 //!
 //! A [`LiveTrain`] owns the program and the memory it shares with us. Invariant: a frame's memory is ours until it is given and again
 //! when it has been sent off.
@@ -54,16 +54,17 @@ impl LiveTrain {
         let mut table = train.share()?;
         table.bytes_mut(train::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
         table.long(train::MOST).store(MOST_HELD_NS, Ordering::Release);
-        // Without it trains begin late, which their stamps show.
+        // Optional: without it trains begin late, which their stamps show.
         let ready = ReadyProgram::make(&program).ok();
         Ok(Self { program, table, frames: frames.share()?, given: 0, _ready: ready })
     }
 
-    /// Gives it a frame with its release time; `false` if the frame is too long or there is no room.
+    /// Adds a frame with its release time; `false` if the frame is too long or the ring is full.
     pub fn give(&mut self, at_ns: u64, bytes: &[u8]) -> bool {
         if !(14..=LONGEST).contains(&bytes.len()) {
             return false;
         }
+        // The program may still read the frames that were not sent off.
         if self.given - self.sent_off() >= FRAMES as u64 {
             return false;
         }
@@ -76,13 +77,14 @@ impl LiveTrain {
         true
     }
 
-    /// Sends off the next `most` of what was given, as far as it is due within [`MOST_HELD_NS`]; blocks until then. To be called in the
-    /// network namespace of the interface. The driver gets `at_once` of them together, so the times between them are not kept.
-    /// Says how many were sent off ever.
+    /// Sends off the next `most` of the frames given, as far as they are due within [`MOST_HELD_NS`]; blocks until then. Must be
+    /// called in the network namespace of the interface. The driver gets `at_once` of them together, so the times between them
+    /// are not kept. Returns how many were sent off in total.
     pub fn run(&mut self, longest: usize, most: usize, at_once: u32) -> Result<u64, Error> {
         let sent_off = self.sent_off();
         let waiting = (self.given - sent_off).min(most as u64);
         if let Ok(waiting @ 1..) = u32::try_from(waiting) {
+            // Release: the program sees the frames before it may send them.
             self.table.long(train::END).store(sent_off + u64::from(waiting), Ordering::Release);
             // One call more than frames: only the next call shows that the driver has the last frame. The length is that of the kernel's
             // buffers; the program sets each frame's own.
@@ -106,13 +108,13 @@ impl LiveTrain {
         self.table.long(train::FAILED).load(Ordering::Acquire)
     }
 
-    /// What became of frame `number`, counted from 0, one of the last [`super::SLOTS`]; released at 0 means that it could not be made.
-    /// The program is called once more after the last frame of a run: what follows that one has entered, too.
+    /// Record of frame `number`, counted from 0, one of the last [`super::SLOTS`]; a release at 0 means that it could not be
+    /// made. The program is called once more after the last frame of a run, so the record behind that one has an entry time, too.
     pub fn held(&self, number: u64) -> GatedFrame {
         held(&self.table, number)
     }
 
-    /// Drops what was given and not sent off yet.
+    /// Drops the frames that were given and not sent off yet. Returns their number.
     pub fn withdraw(&mut self) -> u64 {
         let left = self.given - self.sent_off();
         self.given -= left;

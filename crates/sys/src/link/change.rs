@@ -32,7 +32,7 @@ impl NamespaceLinks {
             LinkAttribute::IfName(name.to_owned()),
             LinkAttribute::LinkInfo(vec![
                 LinkInfo::Kind(InfoKind::Bridge),
-                // A bridge that snoops also speaks: it reports its own memberships on every port.
+                // A bridge that snoops also sends: it reports its own memberships on every port.
                 LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::MulticastSnooping(false)])),
             ]),
         ];
@@ -47,9 +47,10 @@ impl NamespaceLinks {
         self.change(index, message)
     }
 
-    /// Switches promiscuous mode on its own account, which lasts until it is switched back; what sockets ask for counts
-    /// beside it. Tells whether that changed anything.
+    /// Switches promiscuous mode on its own account. It lasts until it is switched back; requests of sockets count beside it.
+    /// Returns whether that changed anything.
     pub fn set_promiscuous(&mut self, index: u32, on: bool) -> Result<bool, Error> {
+        // The flag does not show promiscuity that sockets ask for: they count by themselves.
         if self.flags(index)?.contains(LinkFlags::Promisc) == on {
             return Ok(false);
         }
@@ -93,6 +94,7 @@ impl NamespaceLinks {
         message.header.prefix_len = prefix;
         message.header.index = index;
         message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
+        // EXCL: an address that is there already is an error.
         let flags = NLM_F_CREATE | NLM_F_EXCL;
         self.tell(
             RouteNetlinkMessage::NewAddress(message),
@@ -103,6 +105,7 @@ impl NamespaceLinks {
     }
 
     fn create(&mut self, message: LinkMessage, name: &str) -> Result<(), Error> {
+        // EXCL: an existing interface of that name is an error, and stays as it is.
         self.tell(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, "RTM_NEWLINK", name)
     }
 

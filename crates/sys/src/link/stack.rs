@@ -1,4 +1,4 @@
-//! How interfaces stand on each other, beyond what every interface says.
+//! Relations between interfaces, beyond what every interface reports itself.
 
 use super::{Link, LinkAddress, NamespaceLinks, missing};
 use crate::Error;
@@ -14,10 +14,11 @@ use std::os::fd::{AsFd, AsRawFd};
 const IFA_TARGET_NETNSID: u16 = 10;
 
 impl NamespaceLinks {
-    /// The interfaces and addresses of a namespace that has this number here. It need not be entered, which takes CAP_NET_ADMIN there
-    /// instead, and Linux 4.20. Numbers in what it gives are those of this namespace.
+    /// Lists the interfaces and addresses of a namespace that has this number here, without entering it. That takes CAP_NET_ADMIN
+    /// there and Linux 4.20. Numbers in the result are those of this namespace.
     pub fn of_numbered(netns: &NetNs, id: i32) -> Result<(Vec<Link>, Vec<LinkAddress>), Error> {
         let mut links = Self::open(netns)?;
+        // Otherwise a kernel that ignores the attribute would list this namespace instead.
         links
             .netlink
             .demand_strictness()
@@ -36,7 +37,7 @@ impl NamespaceLinks {
         Ok((found, addresses))
     }
 
-    /// The number that this namespace has for another one; `None` if it has none.
+    /// Returns the number that this namespace has for another one; `None` if it has none.
     pub fn netns_id(&mut self, other: &NetNs) -> Result<Option<i32>, Error> {
         let descriptor = u32::try_from(other.as_fd().as_raw_fd()).map_err(|_| missing(other.label()))?;
         let mut request = NsidMessage::default();
@@ -52,7 +53,7 @@ impl NamespaceLinks {
     }
 }
 
-/// `None` for -1: the namespace has no number here.
+/// Number in an answer; `None` for -1: the namespace has no number here.
 fn number_of(message: &NsidMessage) -> Option<i32> {
     message.attributes.iter().find_map(|attribute| match attribute {
         NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),

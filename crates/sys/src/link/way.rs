@@ -1,4 +1,4 @@
-//! Where packets to an address go: the kernel's own choice of interface, source and next hop, and the next hop's hardware address.
+//! Route of packets to an address: the kernel's own choice of interface, source and next hop, and the next hop's hardware address.
 
 use super::{Mac, NamespaceLinks, unreadable};
 use crate::Error;
@@ -19,13 +19,13 @@ pub struct KernelRoute {
     pub index: u32,
     /// The address they come from, if the kernel says.
     pub source: Option<IpAddr>,
-    /// The router they go to; `None`: the address is on the link.
+    /// Router that they go to; `None` means that the address is on the link.
     pub gateway: Option<IpAddr>,
     /// The address is this machine's own.
     pub is_local: bool,
 }
 
-/// What the kernel knows of a neighbour's hardware address.
+/// Kernel's entry for a neighbour's hardware address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourEntry {
     At(Mac),
@@ -36,7 +36,7 @@ pub enum NeighbourEntry {
 }
 
 impl NamespaceLinks {
-    /// The route to an address, through an interface if one is named; `None` without a route.
+    /// Finds the route to an address, through an interface if one is named; `None` without a route.
     pub fn route(&mut self, to: IpAddr, through: Option<u32>) -> Result<Option<KernelRoute>, Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(to);
@@ -57,7 +57,7 @@ impl NamespaceLinks {
         }
     }
 
-    /// The kernel's entry for the neighbour with this address at the interface with this number.
+    /// Finds the kernel's entry for the neighbour with this address at the interface with this number.
     pub fn neighbour(&mut self, index: u32, ip: IpAddr) -> Result<NeighbourEntry, Error> {
         let mut found = NeighbourEntry::Unknown;
         let request = RouteNetlinkMessage::GetNeighbour(named(index, ip));
@@ -74,7 +74,7 @@ impl NamespaceLinks {
         }
     }
 
-    /// Has the kernel ask for a neighbour's hardware address as it does when it has something to send. Waits for nothing.
+    /// Makes the kernel resolve a neighbour's hardware address, as it does before it sends. Does not wait.
     pub fn ask_for_neighbour(&mut self, index: u32, ip: IpAddr) -> Result<(), Error> {
         let mut message = named(index, ip);
         message.header.flags = NeighbourFlags::Use;
@@ -104,7 +104,7 @@ fn named(index: u32, ip: IpAddr) -> NeighbourMessage {
     message
 }
 
-/// `None` for a route that leads nowhere.
+/// Converts a route; `None` if it leads nowhere.
 fn route_of(message: &RouteMessage) -> Option<KernelRoute> {
     let is_local = message.header.kind == RouteType::Local;
     if !is_local && message.header.kind != RouteType::Unicast {

@@ -1,4 +1,4 @@
-//! Who listens at an abstract name or at that name with an addition, as the kernel says (`SOCK_DIAG`, what `ss -x` uses).
+//! Listeners at an abstract name or at that name with an addition, as the kernel reports them (`SOCK_DIAG`, what `ss -x` uses).
 //!
 //! Invariant: a name at which this user or root listens is found, whatever other users do. If the kernel cannot be asked, a name that may
 //! be held counts as held.
@@ -26,16 +26,16 @@ const ATTRIBUTE_USER: u16 = 7;
 /// Bytes of `struct unix_diag_req` and `struct unix_diag_msg`.
 const REQUEST_BYTES: usize = 24;
 const ANSWER_BYTES: usize = 16;
-/// Between a name and the addition of a holder whose name another user has.
+/// Separator of a name and its addition. A holder adds one if another user has the name.
 const ADDITION: u8 = b'+';
-/// Additions that are tried.
+/// Number of additions that are tried.
 const MOST_ADDITIONS: u32 = 64;
 
-/// Who else holds a name.
+/// Other holder of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameHolder {
     Nobody,
-    /// This user or root, with the number of the process if it can be told.
+    /// This user or root, with the number of the process if it is known.
     Trusted(Option<i32>),
 }
 
@@ -46,6 +46,7 @@ pub(super) fn bind_name(name: &str) -> io::Result<UnixListener> {
         if !bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
             break;
         }
+        // With the number of the process, so that two holders of one user do not collide.
         bound = listen_at(&format!("{name}{}{}-{number}", char::from(ADDITION), std::process::id()));
     }
     bound
@@ -55,7 +56,7 @@ fn listen_at(name: &str) -> io::Result<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Who holds the name beside `own`.
+/// Finds the holder of the name beside `own`.
 pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Result<NameHolder, Error> {
     let own = rustix::fs::fstat(own).map_err(|errno| Error::call("fstat", name, errno))?.st_ino;
     let others = ask_kernel(netns, name).map(|all| all.into_iter().filter(|one| u64::from(one.inode) != own));
@@ -68,7 +69,7 @@ pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Resu
         .map_or(Ok(NameHolder::Nobody), |found| netns.run_in(|| NameHolder::Trusted(process_at(&found.name))))
 }
 
-/// Whether this user or root listens at the name.
+/// Returns true if this user or root listens at the name.
 pub(super) fn has_holder(netns: &NetNs, name: &str) -> Result<bool, Error> {
     match ask_kernel(netns, name) {
         Ok(all) => Ok(all.iter().any(NameListener::is_trusted)),
@@ -79,7 +80,7 @@ pub(super) fn has_holder(netns: &NetNs, name: &str) -> Result<bool, Error> {
 /// A socket that listens at an abstract name.
 #[derive(Clone, Debug, Default)]
 struct NameListener {
-    /// Without the zero byte that makes it abstract.
+    /// Name without the zero byte that makes it abstract.
     name: Vec<u8>,
     user: Option<u32>,
     inode: u32,
@@ -90,14 +91,14 @@ impl NameListener {
         self.user.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
     }
 
-    /// Whether it has the name, or the name with an addition.
+    /// Returns true if it has the name, or the name with an addition.
     fn has_name(&self, name: &str) -> bool {
         let rest = self.name.strip_prefix(name.as_bytes());
         rest.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == ADDITION))
     }
 }
 
-/// All that listen at the name; an error if the kernel does not say whose they are.
+/// Asks the kernel for all that listen at the name; an error if the kernel does not report their users.
 fn ask_kernel(netns: &NetNs, name: &str) -> io::Result<Vec<NameListener>> {
     let mut found = Vec::new();
     let mut is_whole = true;
@@ -111,10 +112,11 @@ fn ask_kernel(netns: &NetNs, name: &str) -> io::Result<Vec<NameListener>> {
             found.push(listener);
         }
     })?;
+    // Answers without users (before Linux 5.3) decide nothing.
     if is_whole { Ok(found) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
-/// The process that listens at a name, if its queue has room to ask it.
+/// Finds the process that listens at a name; `None` if its queue is full.
 fn process_at(name: &[u8]) -> Option<i32> {
     let socket = connect_to(name).ok()?;
     let credentials = rustix::net::sockopt::socket_peercred(socket.as_fd()).ok()?;
@@ -129,7 +131,7 @@ fn connect_to(name: &[u8]) -> Result<OwnedFd, Errno> {
     connect(&socket, &address).map(|()| socket)
 }
 
-/// For kernels that do not say who listens. A doubtful name counts as held.
+/// Asks the listener itself, for kernels that do not report listeners. A doubtful name counts as held.
 fn ask_listener(name: &str, own: u32) -> NameHolder {
     let socket = match connect_to(name.as_bytes()) {
         Ok(socket) => socket,
@@ -184,7 +186,7 @@ impl NetlinkDeserializable for UnixDiagMessage {
             let length = usize::from(u16::from_ne_bytes([low, high]));
             let Some(value) = rest.get(4..length) else { break };
             match u16::from_ne_bytes([kind_low, kind_high]) {
-                // Of names in the file system none begins with a zero.
+                // No name in the file system begins with a zero.
                 ATTRIBUTE_NAME => listener.name = value.strip_prefix(&[0]).unwrap_or_default().to_vec(),
                 ATTRIBUTE_USER => listener.user = Some(number(value)),
                 _ => {}

@@ -11,10 +11,10 @@ use crate::{Error, netns::NetNs};
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Room for stamps that have not been fetched yet; the default is too small for a long train.
+/// Buffer for stamps that have not been fetched yet; the default is too small for a long train.
 const STAMP_ROOM: i32 = 16 << 20;
 
-/// Which clock a release time is of.
+/// Clock of a release time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseClock {
     /// `CLOCK_MONOTONIC`: `fq`, and programs of our own.
@@ -27,7 +27,7 @@ pub enum ReleaseClock {
 pub struct FrameOptions {
     /// Go straight to the driver, past queueing disciplines and packet taps of this interface.
     pub bypass_queue: bool,
-    /// Which stamps of departure are wanted.
+    /// Stamps of departure that are wanted.
     pub stamps: WantedStamps,
     /// Frames carry a release time of this clock.
     pub release: Option<ReleaseClock>,
@@ -52,15 +52,17 @@ impl FrameSocket {
                 ReleaseClock::Monotonic => libc::CLOCK_MONOTONIC,
                 ReleaseClock::Tai => libc::CLOCK_TAI,
             };
+            // With reports, a frame that is dropped for its release time shows in the error queue.
             let request = libc::sock_txtime { clockid, flags: libc::SOF_TXTIME_REPORT_ERRORS };
             socket::set(&socket, libc::SOL_SOCKET, libc::SO_TXTIME, &request).map_err(|errno| {
                 Error::call("setsockopt(SO_TXTIME)", name, errno)
                     .with_rights("needs CAP_NET_ADMIN: run as root")
             })?;
         }
-        // Before any frame: a stamp that finds no room is lost.
+        // Before any frame is sent: a stamp is lost if the buffer is full.
         make_room(&socket);
         stamping::request(&socket, options.stamps)?;
+        // Protocol 0, so that nothing is received.
         socket::bind(&socket, index, 0, name)?;
         Ok(Self { socket, object: name.to_owned() })
     }
@@ -73,7 +75,7 @@ impl FrameSocket {
         }
     }
 
-    /// The same, with the time at which the frame is to be let go, nanoseconds of the clock the socket was opened with.
+    /// Sends a frame that carries its release time, in nanoseconds of the clock that the socket was opened with.
     pub fn send_at(&self, frame: &[u8], at_ns: u64) -> Result<(), Error> {
         let mut control = ReleaseMessage::at(at_ns);
         let mut part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
@@ -106,7 +108,7 @@ impl AsFd for FrameSocket {
     }
 }
 
-/// Best effort: what the kernel allows of the wanted size. Stamps that find no room are lost, and are missed.
+/// Enlarges the buffer for stamps as far as the kernel allows. Stamps that do not fit are lost.
 pub(super) fn make_room(socket: &OwnedFd) {
     if socket::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &STAMP_ROOM).is_err() {
         best_effort(socket::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &STAMP_ROOM));

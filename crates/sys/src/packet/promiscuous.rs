@@ -14,7 +14,7 @@ pub struct PromiscuousMode {
 }
 
 impl PromiscuousMode {
-    /// From now on; `name` is for messages.
+    /// Makes the interface promiscuous from now on; `name` is for messages.
     pub fn make(netns: &NetNs, index: u32, name: &str) -> Result<Self, Error> {
         let socket = socket::open(netns, name)?;
         join(&socket, index).map_err(|e| Error::call("setsockopt(PACKET_ADD_MEMBERSHIP)", name, e))?;

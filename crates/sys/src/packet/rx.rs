@@ -28,7 +28,7 @@ const THROWN_AWAY: usize = 1 << 14;
 /// Longest wait for a block that the kernel still fills.
 const LONGEST_LOOK_NS: u64 = 1_000_000;
 
-/// How to open a receive ring.
+/// Options of a receive ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxOptions {
     /// Blocks of [`Self::block_bytes`] each; their number bounds for how long the reader may be away.
@@ -71,31 +71,31 @@ pub struct RxStats {
     pub freezes: u64,
 }
 
-/// How far the reader of a ring is behind the kernel: what lies between is in blocks that were not handed over or read yet.
+/// Distance of a ring's reader behind the kernel. The frames between are in blocks that were not handed over or read yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingProgress {
     /// Frames that the kernel has put in so far.
     pub arrived: u64,
-    /// How many of them were read.
+    /// Number of them that were read.
     pub read: u64,
 }
 
 impl RingProgress {
-    /// Whether nothing lies between.
+    /// Returns true if the reader has caught up.
     pub const fn is_read(self) -> bool {
         self.read >= self.arrived
     }
 }
 
-/// What had arrived when a reader was to end. What comes later does not hold up the end.
+/// Mark of the frames that had arrived when a reader was to end. Later frames do not hold up the end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingRest {
-    /// Where the reader has to come, once that was asked.
+    /// Number of frames that the reader has to reach, once that was asked.
     until: Option<u64>,
 }
 
 impl RingRest {
-    /// Whether all was read that had arrived when this was asked first.
+    /// Returns true if all frames were read that had arrived when this was first asked.
     pub fn is_read(&mut self, progress: RingProgress) -> bool {
         progress.read >= *self.until.get_or_insert(progress.arrived)
     }
@@ -107,7 +107,7 @@ pub struct RxRing {
     socket: OwnedFd,
     index: u32,
     object: String,
-    /// Since the ring was opened.
+    /// Counters since the ring was opened.
     total: RxStats,
     /// The total when the ring began anew.
     before: RxStats,
@@ -119,8 +119,8 @@ impl RxRing {
         Self::open_filtered(netns, index, name, options, &[])
     }
 
-    /// Opens a ring into which the kernel puts only frames that pass a filter; an empty one lets all pass. What the
-    /// filter returns is how much of a frame is kept. It sees frames without the VLAN tag that the kernel took out.
+    /// Opens a ring into which the kernel puts only frames that pass a filter; an empty one lets all pass. The filter's result is
+    /// how much of a frame is kept. It sees frames without the VLAN tag that the kernel took out.
     pub fn open_filtered(
         netns: &NetNs,
         index: u32,
@@ -130,10 +130,11 @@ impl RxRing {
     ) -> Result<Self, Error> {
         let socket = socket::open(netns, name)?;
         configure(&socket, options, name)?;
-        // Before the socket is bound: nothing gets past the filter.
+        // Before the socket is bound, so that nothing gets past the filter.
         socket::filter(&socket, filter).map_err(|e| Error::call("setsockopt(SO_ATTACH_FILTER)", name, e))?;
         let shape = RxRingShape { block: options.block_bytes as usize, blocks: options.blocks as usize };
         let area = SharedArea::map(socket.as_fd(), shape.block * shape.blocks, name)?;
+        // From here on frames arrive: filter and ring are in place.
         socket::bind(&socket, index, libc::ETH_P_ALL, name)?;
         if options.promiscuous {
             promiscuous::join(&socket, index)
@@ -177,8 +178,8 @@ impl RxRing {
         Ok(())
     }
 
-    /// Has the kernel put only frames into the ring from now on that pass a filter, as with [`Self::open_filtered`]; those
-    /// that are there already stay. `false` if the filter is empty or the kernel does not take it.
+    /// Restricts the ring from now on to frames that pass a filter, as with [`Self::open_filtered`]; frames that are there
+    /// already stay. `false` if the filter is empty or the kernel does not take it.
     pub fn narrow(&mut self, filter: &[ClassicInsn]) -> Result<bool, Error> {
         match socket::filter(&self.socket, filter) {
             Ok(()) => Ok(!filter.is_empty()),
@@ -206,11 +207,12 @@ impl RxRing {
             }
         }
         self.take_statistics()?;
+        // Frames that arrived since the last look are not read yet: they belong to the new run.
         self.before = RxStats { received: self.blocks.read, ..self.total };
         Ok(true)
     }
 
-    /// Counters since the ring was opened, or began anew.
+    /// Reads the counters since the ring was opened or restarted.
     pub fn stats(&mut self) -> Result<RxStats, Error> {
         self.take_statistics()?;
         Ok(RxStats {
@@ -220,7 +222,7 @@ impl RxRing {
         })
     }
 
-    /// Tells an empty ring from one whose frames are in a block that the kernel still fills, however late that block is handed over.
+    /// Reads how far the reader is. It distinguishes an empty ring from one whose frames are in a block that the kernel still fills.
     pub fn progress(&mut self) -> Result<RingProgress, Error> {
         self.take_statistics()?;
         Ok(RingProgress { arrived: self.total.received, read: self.blocks.read })
@@ -238,6 +240,7 @@ impl RxRing {
 }
 
 fn configure(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<(), Error> {
+    // Before the ring is made: the kernel refuses version, reserve and header afterwards.
     socket::set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V3)
         .map_err(failed("setsockopt(PACKET_VERSION)", name))?;
     // Room in front of each frame to move its addresses into when the VLAN tag is put back.

@@ -12,7 +12,7 @@ const RIGHTS: &str = "needs CAP_NET_RAW: run as root, or once: setcap cap_net_ra
 const FAMILY: u16 = 17;
 const _: () = assert!(FAMILY as i32 == libc::AF_PACKET);
 
-/// The C library's `socklen_t` of a small structure.
+/// Length of a small structure as the C library's `socklen_t`.
 pub(crate) const fn length_of<T>() -> libc::socklen_t {
     assert!(size_of::<T>() < 4096);
     #[expect(clippy::cast_possible_truncation, reason = "below 4096, by the assertion")]
@@ -20,7 +20,7 @@ pub(crate) const fn length_of<T>() -> libc::socklen_t {
     length
 }
 
-/// A raw packet socket that receives nothing until it is bound.
+/// Opens a raw packet socket that receives nothing until it is bound.
 pub(super) fn open(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
     let opened = netns.run_in(|| {
         rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
@@ -28,7 +28,7 @@ pub(super) fn open(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
     opened.map_err(|errno| Error::call("socket(AF_PACKET)", object, errno).with_rights(RIGHTS))
 }
 
-/// Makes an error of the number that a call on this object has given.
+/// Returns a function that makes an error of the number from a call on this object.
 pub(crate) fn failed(call: &'static str, object: &str) -> impl Fn(Errno) -> Error {
     move |errno| Error::call(call, object, errno)
 }
@@ -38,6 +38,7 @@ pub(super) fn bind(socket: &OwnedFd, index: u32, protocol: i32, object: &str) ->
     // SAFETY: sockaddr_ll is plain data for which all zeros is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = FAMILY;
+    // The kernel wants the protocol in network order.
     address.sll_protocol =
         u16::try_from(protocol).map_err(|_| Error::call("bind", object, Errno::INVAL))?.to_be();
     address.sll_ifindex = i32::try_from(index).map_err(|_| Error::call("bind", object, Errno::INVAL))?;
@@ -47,8 +48,8 @@ pub(super) fn bind(socket: &OwnedFd, index: u32, protocol: i32, object: &str) ->
     if bound == 0 { Ok(()) } else { Err(Error::last("bind", object)) }
 }
 
-/// Whether the socket is still bound to the interface with this index, and has met no error since it was asked last: the kernel unbinds
-/// it when the interface is removed, also if another one gets the same index.
+/// Returns true if the socket is still bound to the interface with this index, and has met no error since the last look. The
+/// kernel unbinds it when the interface is removed, also if another one gets the same index.
 pub(super) fn is_usable(socket: &OwnedFd, index: u32, object: &str) -> Result<bool, Error> {
     if take_error(socket).is_err() {
         return Ok(false);
@@ -81,7 +82,7 @@ pub(crate) fn set<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> ru
     if set == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Has the kernel drop what does not pass `program`; an empty one changes nothing. The kernel checks the program.
+/// Attaches a filter: the kernel drops what does not pass `program`. An empty one changes nothing. The kernel checks the program.
 pub(crate) fn filter(socket: &OwnedFd, program: &[ClassicInsn]) -> rustix::io::Result<()> {
     if program.is_empty() {
         return Ok(());

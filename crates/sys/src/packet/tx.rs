@@ -34,7 +34,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Frames in flight hold send-buffer memory; the default is too small for a whole ring.
 const SEND_BUFFER: i32 = 16 << 20;
 
-/// How to open a transmit ring.
+/// Options of a transmit ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxOptions {
     /// Slots, at least; rounded up to fill memory.
@@ -66,6 +66,7 @@ impl TxRing {
         let socket = socket::open(netns, name)?;
         let mtu = NamespaceLinks::open(netns)?.by_index(index)?.mtu as usize;
         let shape = TxRingShape::new(options.slots, options.longest);
+        // Before the ring is made: the kernel refuses version and header afterwards.
         socket::set(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)
             .map_err(failed("setsockopt(PACKET_VERSION)", name))?;
         if options.bypass_queue {
@@ -80,6 +81,7 @@ impl TxRing {
         socket::set(&socket, libc::SOL_PACKET, libc::PACKET_TX_RING, &request)
             .map_err(failed("setsockopt(PACKET_TX_RING)", name))?;
         let area = SharedArea::map(socket.as_fd(), shape.bytes(), name)?;
+        // Protocol 0, so that nothing is received.
         socket::bind(&socket, index, 0, name)?;
         Ok(Self { slots: TxSlots::new(area, shape, mtu), socket, index, object: name.to_owned() })
     }
@@ -107,7 +109,7 @@ impl TxRing {
         self.slots.commit(len);
     }
 
-    /// From now on frames are bounded by this MTU, which the interface has been given since.
+    /// Bounds frames by this MTU from now on, which the interface has been given since.
     pub fn set_mtu(&mut self, mtu: u32) {
         self.slots.mtu = mtu as usize;
     }
@@ -129,8 +131,8 @@ impl TxRing {
         self.slots.reap();
     }
 
-    /// Gives up the frames that the kernel has not taken yet, counts them as refused and says how many they were.
-    /// Those on their way stay pending.
+    /// Withdraws the frames that the kernel has not taken yet, counts them as refused and returns their number. Those on
+    /// their way stay pending.
     pub fn withdraw(&mut self) -> usize {
         self.slots.withdraw()
     }
@@ -140,8 +142,8 @@ impl TxRing {
         self.slots.filled
     }
 
-    /// Those of them that the kernel has not taken yet. The others are on their way: a card gives a slot back when the frame has left,
-    /// a virtual interface when somebody has consumed it, which may be behind a queue of the device under test.
+    /// Pending frames that the kernel has not taken yet. The others are on their way: a card gives a slot back when the frame has
+    /// left, a virtual interface when a receiver has consumed it, which may be behind a queue of the device under test.
     pub fn untaken(&self) -> usize {
         self.slots.untaken()
     }
@@ -167,7 +169,7 @@ impl TxRing {
         stamping::reports(&self.socket, take)
     }
 
-    /// What became of all frames that are no longer pending.
+    /// Counts of all frames that are no longer pending.
     pub fn counts(&self) -> TxCounts {
         self.slots.counts
     }

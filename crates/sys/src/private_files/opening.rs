@@ -17,10 +17,10 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 const OPEN_TO_OTHERS: u32 = 0o077;
 /// Links that are followed, as in the kernel.
 const MOST_LINKS: usize = 40;
-/// How often a file that appears and disappears is looked for.
+/// Attempts to open a file that appears and disappears.
 const MOST_TRIES: usize = 8;
 
-/// How a private file is opened.
+/// Mode in which a private file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileOpening {
     Emptied,
@@ -46,10 +46,12 @@ impl FileOpening {
 pub(super) fn open(path: &Path, opening: FileOpening) -> io::Result<File> {
     let user = FileUser::current();
     if is_magic(path) && opening != FileOpening::New {
+        // Without O_NOFOLLOW, because `/dev/stdout` and the like are links.
         return prepare(path, opening.options().custom_flags(0).open(path)?, opening);
     }
     let mut path = path.to_owned();
     for _ in 0..MOST_TRIES {
+        // O_EXCL first: a file that this call makes needs no check of its owner.
         match opening.options().create_new(true).open(&path) {
             Ok(file) => return close_to_others(&path, &file, true).map(|()| file),
             Err(error) if error.kind() != ErrorKind::AlreadyExists || opening == FileOpening::New => {
@@ -87,13 +89,14 @@ fn prepare(path: &Path, file: File, opening: FileOpening) -> io::Result<File> {
     if file.metadata()?.is_file() {
         close_to_others(path, &file, false)?;
         if opening == FileOpening::Emptied {
+            // Only after the checks: O_TRUNC at opening would have emptied any file.
             file.set_len(0)?;
         }
     }
     Ok(file)
 }
 
-/// Where symbolic links lead in the end. In a directory where others may write, only links of this user or root count.
+/// Follows symbolic links to the end. In a directory where others may write, only links of this user or root count.
 fn follow_links(mut path: PathBuf, user: FileUser) -> io::Result<PathBuf> {
     for _ in 0..MOST_LINKS {
         if is_magic(&path) {
@@ -116,11 +119,11 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
-/// The users whose files may be written.
+/// Users whose files may be written.
 #[derive(Clone, Copy, Debug)]
 struct FileUser {
     own: u32,
-    /// The user who became root by sudo.
+    /// User that became root by sudo.
     invoker: Option<u32>,
 }
 
@@ -191,7 +194,7 @@ pub fn on_exposed(tell: fn(&Path, &io::Error)) {
     best_effort(ON_EXPOSED.set(tell));
 }
 
-/// Gives the open file its mode. Where that cannot be done the file is still used if only its owner may write to it.
+/// Gives the open file its mode. If that fails, the file is still used if only its owner may write to it.
 fn close_to_others(path: &Path, file: &File, is_new: bool) -> io::Result<()> {
     let mode = file.metadata()?.mode() & PERMISSIONS;
     if mode == FILE_MODE {
@@ -211,7 +214,7 @@ fn close_to_others(path: &Path, file: &File, is_new: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file is used whose mode could not be changed.
+/// Returns true if a file is used although its mode could not be changed.
 fn goes_on(error: &io::Error, mode: u32, is_new: bool) -> bool {
     let has_no_modes = matches!(
         error.raw_os_error(),

@@ -83,19 +83,19 @@ impl ProcessCapabilities {
     /// Giving up capabilities in the bounding set: for a process that starts one which does.
     pub const SETPCAP: Self = Self(CapabilitySet::SETPCAP.bits());
 
-    /// Those of both sets together.
+    /// Union of both sets of capabilities.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those that are in both sets.
+    /// Intersection of both sets of capabilities.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those of the kernel's mask.
+    /// Creates a set from the kernel's mask.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -104,12 +104,12 @@ impl ProcessCapabilities {
         self.0
     }
 
-    /// Whether there is none.
+    /// Returns true if the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those that the calling thread can use.
+    /// Reads the capabilities that the calling thread can use.
     pub fn permitted() -> Result<Self, Error> {
         let sets = rustix::thread::capabilities(None);
         let sets = sets.map_err(|errno| Error::call("capget", "this thread", errno))?;
@@ -148,9 +148,11 @@ pub(super) fn give_up_gaining(most: ProcessCapabilities, starts_programs: bool) 
     for number in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         if most.0 & capability.bits() == 0 && !drop_from_bounding(capability)? {
+            // Numbers are given out in order: behind an unknown one there are none.
             break;
         }
     }
+    // With these bits a program that root starts would get no capabilities (capabilities(7)).
     if starts_programs {
         return Ok(());
     }
@@ -166,7 +168,7 @@ pub(super) fn give_up_gaining(most: ProcessCapabilities, starts_programs: bool) 
         .map_err(|errno| Error::call("prctl PR_SET_SECUREBITS", "this process", errno))
 }
 
-/// The bits wanted, but for those that are locked as they are: the kernel refuses a change of one of these as a whole.
+/// Combines the wanted bits with those that are locked: the kernel refuses a change of a locked bit as a whole.
 fn beside_locked(wanted: CapabilitiesSecureBits, now: CapabilitiesSecureBits) -> CapabilitiesSecureBits {
     let locks = now.bits() & LOCKS;
     // The lock of a bit comes after it.
@@ -174,7 +176,7 @@ fn beside_locked(wanted: CapabilitiesSecureBits, now: CapabilitiesSecureBits) ->
     CapabilitiesSecureBits::from_bits_retain(wanted.bits() & !fixed | now.bits() & fixed | locks)
 }
 
-/// Whether the kernel knows that capability.
+/// Drops a capability from the bounding set. Returns false if the kernel does not know it.
 fn drop_from_bounding(capability: CapabilitySet) -> Result<bool, Error> {
     match rustix::thread::remove_capability_from_bounding_set(capability) {
         Ok(()) => Ok(true),

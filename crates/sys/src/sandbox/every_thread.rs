@@ -1,7 +1,7 @@
 //! Giving up rights in every thread of the process.
 //!
-//! Users and capabilities belong to threads. The kernel lets a thread change its own only, so each is sent a signal whose handler does
-//! it (as libpsx and the C library do). What the kernel then says of each thread decides whether it is done.
+//! Users and capabilities belong to threads. The kernel lets a thread change only its own, so each receives a signal whose
+//! handler does it (as libpsx and the C library do). The kernel's own report on each thread then decides whether it is done.
 
 use super::capabilities::ProcessCapabilities;
 use super::request::{RightsRequest, SAME, WantedRights};
@@ -11,7 +11,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 use crate::{Error, signal};
 use std::time::Duration;
 
-/// What the handler does.
+/// Request that the handler carries out.
 static REQUEST: RightsRequest = RightsRequest {
     kept: AtomicU64::new(0),
     user: AtomicU32::new(SAME),
@@ -34,6 +34,7 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     // The handler is installed after the request: the first signal finds it complete.
     REQUEST.open();
     signal::handle(request_signal(), follow, libc::SA_RESTART)?;
+    // The calling thread follows at once, without a signal.
     follow(request_signal());
     let process = std::process::id();
     for _ in 0..ROUNDS {
@@ -55,7 +56,7 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     Err(Error::call(call, "every thread of this process", rustix::io::Errno::PERM))
 }
 
-/// Once every thread has followed: no handler makes calls any more when this returns.
+/// Ends the handlers once every thread has followed: none makes calls any more when this returns.
 fn end_handlers() -> Result<(), Error> {
     REQUEST.close();
     for _ in 0..ROUNDS {
@@ -72,12 +73,12 @@ fn has_followed(thread: &ThreadStatus, kept: ProcessCapabilities, user: Option<&
     is_user && thread.permitted & !kept.bits() == 0
 }
 
-/// Whether a thread has the groups of this user and no other.
+/// Returns true if a thread has the groups of this user and no other.
 fn has_only_groups_of(thread: &ThreadStatus, user: &ProcessUser) -> bool {
     thread.own_groups.iter().chain(&thread.groups).all(|group| *group == user.gid)
 }
 
-/// Not one of [`signal`]'s.
+/// Signal of the request; another one than those of [`signal`].
 fn request_signal() -> i32 {
     libc::SIGRTMIN() + 9
 }
@@ -95,7 +96,7 @@ extern "C" fn follow(_signal: i32) {
     REQUEST.leave();
 }
 
-/// Does it for the calling thread. Async-signal-safe: system calls and atomics only; the caller's error number is restored.
+/// Drops the rights of the calling thread. Async-signal-safe: system calls and atomics only; the caller's error number is restored.
 fn drop_own() {
     // SAFETY: every thread has an error number for as long as it lives.
     let errno = unsafe { libc::__errno_location() };
@@ -120,7 +121,7 @@ const SET_USER: libc::c_long = libc::SYS_setresuid32;
 #[cfg(target_arch = "arm")]
 const SET_GROUP: libc::c_long = libc::SYS_setresgid32;
 
-/// Raw calls: those of the C library signal the other threads, which is not async-signal-safe.
+/// Becomes the user by raw calls: those of the C library signal the other threads, which is not async-signal-safe.
 fn become_user(user: u32, group: u32) {
     // SAFETY: the length is zero, so the null pointer is not read.
     unsafe { libc::syscall(libc::SYS_setgroups, 0_usize, std::ptr::null::<u32>()) };
@@ -139,7 +140,7 @@ struct CapabilityWords {
 }
 
 fn reduce(kept: u64) {
-    // What the thread has is unknown here; asking for more than it has would be refused as a whole.
+    // The thread's capabilities are unknown here; asking for more than it has would be refused as a whole.
     let header = [VERSION_3, 0];
     let mut words = [const { CapabilityWords { effective: 0, permitted: 0, inheritable: 0 } }; 2];
     // SAFETY: the header is that of version 3, for which the kernel writes two structures; both pointers are to live values.

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Files a process may use. What is not named cannot be opened, made, renamed, removed or executed.
+/// Files a process may use. Others cannot be opened, made, renamed, removed or executed.
 #[derive(Clone, Debug, Default)]
 pub struct FileRules {
     /// Files that may be read, and directories that may be read with all that is below them.
@@ -31,9 +31,9 @@ pub struct TcpRules {
     pub connect: Option<Vec<u16>>,
 }
 
-/// What name resolution, the C library and this program read on every machine.
+/// Files that name resolution, the C library and this program read on every machine.
 const SYSTEM: [&str; 31] = [
-    // Not all of /proc: the other processes are none of this program's business.
+    // Only parts of /proc: the other processes are none of this program's business.
     "/proc/self",
     "/proc/sys",
     "/proc/cpuinfo",
@@ -69,7 +69,7 @@ const SYSTEM: [&str; 31] = [
 ];
 
 impl FileRules {
-    /// What name resolution, the C library and this program read on every machine; no secret is among it.
+    /// Files that name resolution, the C library and this program read on every machine; no secret is among them.
     #[must_use]
     pub fn system() -> Self {
         Self { read: SYSTEM.iter().map(PathBuf::from).collect(), ..Self::default() }
@@ -123,7 +123,7 @@ struct PortAttribute {
     port: u64,
 }
 
-/// The version of the interface, or why there is none.
+/// Version of the interface, or the reason why there is none.
 pub(super) fn version() -> Result<u32, MissingWall> {
     let attribute: *const RulesetAttribute = std::ptr::null();
     // SAFETY: with this flag the kernel reads no attribute; the pointer is null and the size is zero.
@@ -152,7 +152,7 @@ const fn known_file_rights(version: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// Restricts the calling thread and those it starts; gives the version of the interface.
+/// Restricts the calling thread and those it starts; returns the version of the interface.
 pub(super) fn enter(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, Error> {
     let SandboxPolicy { files, tcp, asks_processes, .. } = policy;
     let version = match version() {
@@ -173,6 +173,7 @@ pub(super) fn enter(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, 
     for path in &files.execute {
         allow_path(&ruleset, path, (EXECUTE | READING) & known)?;
     }
+    // Port rules exist since version 4 (Linux 6.7).
     if version >= 4 {
         allow_ports(&ruleset, tcp.listen.as_deref(), LISTEN)?;
         allow_ports(&ruleset, tcp.connect.as_deref(), CONNECT)?;
@@ -204,7 +205,7 @@ fn create_ruleset(version: u32, attribute: RulesetAttribute) -> Result<OwnedFd, 
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// A path that does not exist needs no rule.
+/// Allows a path; one that does not exist needs no rule.
 fn allow_path(ruleset: &OwnedFd, path: &Path, rights: u64) -> Result<(), Error> {
     let object = path.display().to_string();
     let parent = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
@@ -216,6 +217,7 @@ fn allow_path(ruleset: &OwnedFd, path: &Path, rights: u64) -> Result<(), Error> 
     };
     let kind = rustix::fs::fstat(&parent).map_err(|errno| Error::call("stat", object.as_str(), errno))?;
     let is_directory = rustix::fs::FileType::from_raw_mode(kind.st_mode).is_dir();
+    // The kernel refuses rights of directories in a rule for a file.
     let allowed = if is_directory { rights } else { rights & OF_FILES & !REFER };
     let attribute = PathAttribute { allowed, parent: parent.as_raw_fd() };
     add_rule(ruleset, RULE_PATH, (&raw const attribute).cast())
@@ -234,7 +236,7 @@ fn allow_ports(ruleset: &OwnedFd, ports: Option<&[u16]>, right: u64) -> Result<(
     Ok(())
 }
 
-/// The attribute is one of the kind.
+/// Adds a rule. The attribute must be one of the kind.
 fn add_rule(ruleset: &OwnedFd, kind: libc::c_int, attribute: *const libc::c_void) -> std::io::Result<()> {
     // SAFETY: both callers pass a live attribute of the kind they name; the kernel only reads it.
     let done =

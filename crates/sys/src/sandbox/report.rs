@@ -1,4 +1,4 @@
-//! What is in force, and what this kernel offers.
+//! Walls that are in force, and those that this kernel offers.
 
 use super::capabilities::ProcessCapabilities;
 use super::status::threads_of;
@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MissingWall {
     pub wall: &'static str,
-    /// What was found instead.
+    /// State that was found instead.
     pub found: String,
 }
 
@@ -19,20 +19,20 @@ impl fmt::Display for MissingWall {
     }
 }
 
-/// What is in force in this process, as the kernel says.
+/// Walls in force in this process, as the kernel reports them.
 #[derive(Clone, Debug)]
 pub struct ActiveWalls {
     /// Effective user of the process.
     pub user: u32,
     /// Effective capabilities of all threads together.
     pub capabilities: ProcessCapabilities,
-    /// Whether no thread can gain a privilege by starting a program.
+    /// No thread can gain a privilege by starting a program.
     pub no_new_privs: bool,
     /// Version of Landlock's interface, where it is in force.
     pub landlock: Option<u32>,
-    /// Whether every thread has a filter.
+    /// Every thread has a filter.
     pub seccomp: bool,
-    /// What this kernel lacks.
+    /// Walls that this kernel lacks.
     pub missing: Vec<MissingWall>,
 }
 
@@ -75,9 +75,9 @@ impl fmt::Display for ActiveWalls {
 pub struct OfferedWalls {
     /// Version of Landlock's interface.
     pub landlock: Option<u32>,
-    /// Whether there are filters of system calls.
+    /// Filters of system calls are available.
     pub seccomp: bool,
-    /// What it lacks, whole or in part.
+    /// Walls that it lacks, whole or in part.
     pub missing: Vec<MissingWall>,
 }
 
@@ -94,7 +94,7 @@ impl OfferedWalls {
     }
 }
 
-/// What a version of Landlock does not restrict.
+/// Part that a version of Landlock does not restrict.
 fn missing_part(version: u32) -> Option<MissingWall> {
     let found = match version {
         0..=3 => {

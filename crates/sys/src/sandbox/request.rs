@@ -1,4 +1,4 @@
-//! Which rights every thread is to give up: written once, read in signal handlers.
+//! Request for rights that every thread is to give up: written once, read in signal handlers.
 
 use crate::sync::{AtomicU32, AtomicU64};
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 /// The kernel's word for "no change".
 pub(super) const SAME: u32 = u32::MAX;
 
-/// What a thread is to have.
+/// Rights that a thread is to have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WantedRights {
     pub(super) kept: u64,
@@ -20,44 +20,45 @@ pub(super) struct RightsRequest {
     pub(super) kept: AtomicU64,
     pub(super) user: AtomicU32,
     pub(super) group: AtomicU32,
-    /// How many handlers are at work; with [`CLOSED`] those that begin have nothing to do.
+    /// Number of handlers at work; with [`CLOSED`] new handlers have nothing to do.
     pub(super) handlers: AtomicU64,
 }
 
 const CLOSED: u64 = 1 << 63;
 
 impl RightsRequest {
-    /// A handler begins; whether it has anything to do. Its calls are over when it [leaves](Self::leave). Async-signal-safe.
+    /// Enters a handler. Returns true if it has anything to do. Its calls are over when it [leaves](Self::leave). Async-signal-safe.
     pub(super) fn enter(&self) -> bool {
         // Counting and asking are one operation: nobody can close between them and miss this handler.
         self.handlers.fetch_add(1, Ordering::Relaxed) & CLOSED == 0
     }
 
-    /// A handler ends. Async-signal-safe.
+    /// Leaves a handler. Async-signal-safe.
     pub(super) fn leave(&self) {
         self.handlers.fetch_add(u64::MAX, Ordering::Release);
     }
 
-    /// Nothing is to be done from now on by handlers that begin. A slow thread has been sent several signals, and handles the rest of
-    /// them later: its calls would then meet the filter, which kills.
+    /// Leaves nothing to do for handlers that begin from now on. A slow thread has received several signals, and handles the rest
+    /// of them later: its calls would then meet the filter, which kills.
     pub(super) fn close(&self) {
         self.handlers.fetch_add(CLOSED, Ordering::Relaxed);
     }
 
-    /// Handlers have something to do again, if it was closed.
+    /// Gives handlers something to do again, if it was closed.
     pub(super) fn open(&self) {
         if self.handlers.load(Ordering::Relaxed) & CLOSED != 0 {
             self.handlers.fetch_add(CLOSED, Ordering::Relaxed);
         }
     }
 
-    /// Whether every handler that had something to do has made its calls. Those that begin afterwards, once it is closed, make none.
+    /// Returns true if every handler that had something to do has made its calls. Handlers that begin after it is closed make none.
     pub(super) fn is_over(&self) -> bool {
         self.handlers.load(Ordering::Acquire) == CLOSED
     }
 
-    /// A thread may handle the signal of an earlier request while this one is written. It sees new capabilities only with the new
-    /// user, and the new user only with its group: a thread that gave up `CAP_SETUID` first could never become the user.
+    /// Publishes a request. A thread may handle the signal of an earlier request while this one is written. It sees new
+    /// capabilities only with the new user, and the new user only with its group: a thread that gave up `CAP_SETUID` first could
+    /// never become the user.
     pub(super) fn tell(&self, wanted: WantedRights) {
         self.group.store(wanted.group, Ordering::Relaxed);
         self.user.store(wanted.user, Ordering::Release);

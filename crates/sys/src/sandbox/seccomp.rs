@@ -10,15 +10,15 @@ use super::trap;
 use crate::Error;
 use rustix::io::Errno;
 
-/// Which threads get the filter.
+/// Threads that get the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilteredThreads {
     ThisThread,
-    /// All of the process.
+    /// All threads of the process.
     EveryThread,
 }
 
-/// The architecture as the kernel tells it to filters (`linux/audit.h`).
+/// Architecture as the kernel reports it to filters (`linux/audit.h`).
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: Option<u32> = Some(0xc000_003e);
 #[cfg(target_arch = "aarch64")]
@@ -60,12 +60,12 @@ const fn refuse(errno: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
 }
 
-/// Ends the process by its [handler](trap), which is told the class.
+/// Ends the process by its [handler](trap), which receives the class.
 const fn trap_in(class: ThreadClass) -> u32 {
     libc::SECCOMP_RET_TRAP | class.number() as u32
 }
 
-/// Why this machine has no filters, if it has none.
+/// Returns the reason why this machine has no filters, if it has none.
 pub(super) fn missing() -> Option<MissingWall> {
     let found = if ARCHITECTURE.is_none() {
         format!("packetrig has no list of system calls for {}", std::env::consts::ARCH)
@@ -90,6 +90,7 @@ pub(super) fn install(class: ThreadClass, reach: FilteredThreads) -> Result<Resu
     if let Some(missing) = missing() {
         return Ok(Err(missing));
     }
+    // Before the filter, which lets no thread change what the signal does.
     trap::handle_traps()?;
     let mut program = assemble(class).map_err(|errno| Error::call("seccomp", "a filter", errno))?;
     let length = u16::try_from(program.len());
@@ -101,7 +102,7 @@ pub(super) fn install(class: ThreadClass, reach: FilteredThreads) -> Result<Resu
         unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     match done {
         0 => Ok(Ok(())),
-        // TSYNC is all or nothing: the answer is the number of a thread whose own filters are in the way.
+        // TSYNC is all or nothing: the answer is the number of a thread that has other filters of its own.
         1.. => Err(Error::call("seccomp", format!("thread {done}"), Errno::SRCH)),
         _ => Err(Error::last("seccomp", "this process")),
     }
@@ -111,7 +112,7 @@ fn assemble(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno> {
     let list = class.syscalls();
     let mut program = vec![
         statement(LOAD, ARCHITECTURE_OFFSET),
-        // With another architecture's numbers the lists would mean other calls.
+        // The lists would mean other calls with the numbers of another architecture.
         SeccompInstruction { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: ARCHITECTURE.unwrap_or(0) },
         statement(RETURN, KILL),
         statement(LOAD, NUMBER),
@@ -141,7 +142,7 @@ const fn load(argument: u32) -> SeccompInstruction {
     statement(LOAD, ARGUMENTS + 8 * argument)
 }
 
-/// What follows once the call is known; it always ends in a decision.
+/// Instructions that follow once the call is known; they always end in a decision.
 fn rule_body(rule: CallRule) -> Vec<SeccompInstruction> {
     match rule {
         CallRule::Always => vec![statement(RETURN, ALLOW)],
@@ -191,7 +192,7 @@ fn number(call: libc::c_long) -> u32 {
 mod tests {
     use super::*;
 
-    /// What the kernel would decide.
+    /// Decision of the kernel about a call.
     fn decide(program: &[SeccompInstruction], call: libc::c_long, arguments: &[u32]) -> u32 {
         let mut at = 0;
         let mut accumulator = 0;

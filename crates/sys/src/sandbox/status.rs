@@ -1,4 +1,4 @@
-//! What the kernel says of the threads of a process: `/proc/PID/task/TID/status`.
+//! Status of the threads of a process, as the kernel reports it: `/proc/PID/task/TID/status`.
 
 use std::io;
 
@@ -18,11 +18,11 @@ pub struct ThreadStatus {
     pub ambient: u64,
     /// Capabilities that it can gain at most.
     pub bounding: u64,
-    /// Whether it can gain no privilege by starting a program.
+    /// It can gain no privilege by starting a program.
     pub no_new_privs: bool,
-    /// Whether a seccomp filter is in force.
+    /// A seccomp filter is in force.
     pub is_filtered: bool,
-    /// How many filters are in force; `None` before Linux 5.9.
+    /// Number of filters in force; `None` before Linux 5.9.
     pub filters: Option<u32>,
 }
 
@@ -31,7 +31,7 @@ pub fn threads_of(process: u32) -> io::Result<Vec<ThreadStatus>> {
     let directory = format!("/proc/{process}/task");
     let mut threads = Vec::new();
     for entry in std::fs::read_dir(&directory)? {
-        // One that ends meanwhile is none.
+        // A thread that ends meanwhile does not count.
         let Ok(text) = std::fs::read_to_string(entry?.path().join("status")) else { continue };
         threads.extend(parse(&text));
     }

@@ -1,4 +1,4 @@
-//! Which system calls each class of threads may make. The lists are in [`lists`], for processors of 64 bits.
+//! System calls that each class of threads may make. The lists are in [`lists`], for processors of 64 bits.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lists;
@@ -20,7 +20,7 @@ pub enum ThreadClass {
 }
 
 impl ThreadClass {
-    /// For the data of a filter's decision, which are 16 bits.
+    /// Number for the data of a filter's decision, which are 16 bits.
     pub(super) const fn number(self) -> u16 {
         match self {
             Self::Parser => 1,
@@ -29,7 +29,7 @@ impl ThreadClass {
         }
     }
 
-    /// As the documentation calls it. Async-signal-safe.
+    /// Name in the documentation. Async-signal-safe.
     pub(super) const fn name_of_number(number: i32) -> &'static str {
         match number {
             1 => "parser",
@@ -40,7 +40,7 @@ impl ThreadClass {
     }
 }
 
-/// When a call is allowed. Arguments are counted from 0; their lower 32 bits are compared.
+/// Condition under which a call is allowed. Arguments are counted from 0; their lower 32 bits are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
@@ -48,9 +48,9 @@ impl ThreadClass {
 )]
 pub(super) enum CallRule {
     Always,
-    /// If the argument is one of these.
+    /// The argument is one of these.
     ArgumentIn(u32, &'static [u32]),
-    /// If the argument's bits under the mask are these.
+    /// The argument's bits under the mask are these.
     BitsAre {
         argument: u32,
         mask: u32,
@@ -61,7 +61,7 @@ pub(super) enum CallRule {
         mask: u32,
         bits: u32,
     },
-    /// If the call makes no file (its flags say), or one without setuid and setgid bits: the mode is the argument behind the flags.
+    /// The call makes no file (its flags say so), or one without setuid and setgid bits. The mode is the argument behind the flags.
     NoRightsInMode {
         flags: u32,
     },
@@ -70,7 +70,7 @@ pub(super) enum CallRule {
 /// The system calls of a class.
 #[derive(Debug)]
 pub(super) struct SyscallList {
-    /// In this order they are looked for: the frequent ones come first.
+    /// Allowed calls in the order of lookup: the frequent ones come first.
     pub(super) allowed: Vec<(c_long, CallRule)>,
     /// Calls that no code of this program makes, and an intruder would: the process ends.
     pub(super) deadly: Vec<c_long>,
@@ -81,7 +81,7 @@ pub(super) const fn name_of_deadly(_number: c_long) -> Option<&'static str> {
     None
 }
 
-/// Without lists, no filter is installed: `seccomp::missing` says so.
+/// Other architectures have no lists, so no filter is installed; `seccomp::missing` reports that.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 impl ThreadClass {
     pub(super) const fn syscalls(self) -> SyscallList {

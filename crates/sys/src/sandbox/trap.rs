@@ -12,10 +12,10 @@ use crate::Error;
 use libc::{c_int, c_long, c_void};
 use std::sync::OnceLock;
 
-/// Of the process, like its handlers. Behind a filter a second attempt would be refused.
+/// Result for the whole process, as its handlers are. Behind a filter a second attempt would be refused.
 static HANDLED: OnceLock<Result<(), i32>> = OnceLock::new();
 
-/// What the kernel tells of a trap: `siginfo_t` with `_sigsys`, on machines of 64 bits.
+/// Kernel's information on a trap: `siginfo_t` with `_sigsys`, on machines of 64 bits.
 #[repr(C)]
 struct TrapInfo {
     signal: c_int,

@@ -22,7 +22,7 @@ pub enum UserError {
     /// There is none of that name.
     #[error("no user `{0}` in /etc/passwd; name another user, or give a user number")]
     Unknown(String),
-    /// It is not in this user namespace.
+    /// The user does not exist in this user namespace.
     #[error(
         "user {0} does not exist in this user namespace; name a user that is mapped into it (/proc/self/uid_map)"
     )]
@@ -63,6 +63,7 @@ pub fn home_of(uid: u32) -> Option<PathBuf> {
 
 fn home_in(users: &str, uid: u32) -> Option<PathBuf> {
     let line = users.lines().find(|line| user_of(line).is_some_and(|user| user.uid == uid))?;
+    // The home is the sixth field (passwd(5)).
     Some(PathBuf::from(line.split(':').nth(5)?)).filter(|home| home.is_absolute())
 }
 

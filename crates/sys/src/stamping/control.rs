@@ -20,12 +20,12 @@ pub(crate) const STAMPING: libc::c_int = 65;
 #[cfg(not(target_pointer_width = "64"))]
 pub(crate) const STAMP_NS: libc::c_int = 64;
 
-/// Room for a pair of stamps, an error and what else may come, aligned as headers of control messages are.
+/// Space for a pair of stamps, an error and what else may come, aligned as headers of control messages are.
 const ROOM: usize = 64;
 
 pub(crate) struct ControlledMessage {
     name: libc::sockaddr_storage,
-    /// What the kernel has not written is zero, which no control message begins with.
+    /// Memory for control messages. Parts that the kernel has not written are zero, which no control message begins with.
     control: [u64; ROOM],
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct ControlMessage<'a> {
     pub(super) data: &'a [u8],
 }
 
-/// Of `struct cmsghdr`: length, level, type.
+/// Size of `struct cmsghdr`: length, level, type.
 const HEADER: usize = size_of::<libc::cmsghdr>();
 
 impl<'a> Iterator for ControlMessages<'a> {

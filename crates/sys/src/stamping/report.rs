@@ -1,4 +1,4 @@
-//! What a socket's error queue says of packets that were sent: stamps of their departure, and drops for their release time.
+//! Reports of a socket's error queue on sent packets: stamps of their departure, and drops for their release time.
 
 use super::{ControlMessages, ControlledMessage, PacketStamps};
 use crate::Error;
@@ -8,31 +8,31 @@ use std::os::fd::AsFd;
 const ORIGIN_RELEASE_TIME: u8 = 6;
 const CODE_MISSED: u8 = 2;
 
-/// How far a packet had come.
+/// Stage that a packet had reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SendStage {
-    /// Into the queueing discipline.
+    /// Entered the queueing discipline.
     Queued,
-    /// To the driver, or onto the wire by the device's clock.
+    /// Handed to the driver, or sent onto the wire by the device's clock.
     Sent,
 }
 
-/// What the kernel says of a packet.
+/// Kernel's report on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelReport {
-    /// It came that far.
+    /// The packet reached this stage.
     Departed {
         /// Number of the packet, from 0 on.
         number: u32,
         stage: SendStage,
         stamps: PacketStamps,
     },
-    /// It was dropped, since its release time was past.
+    /// The packet was dropped because its release time was past.
     Missed {
         /// The release time it was given.
         at_ns: u64,
     },
-    /// It was dropped, since its release time could not be kept.
+    /// The packet was dropped because its release time could not be kept.
     Invalid {
         /// The release time it was given.
         at_ns: u64,
@@ -55,7 +55,7 @@ pub fn reports(socket: &impl AsFd, take: &mut dyn FnMut(KernelReport)) -> Result
     Ok(count)
 }
 
-/// Error and stamp may come in any order.
+/// Builds a report. Error and stamp may come in any order.
 pub(super) fn report_of(controls: ControlMessages<'_>) -> Option<KernelReport> {
     let mut error = None;
     let mut stamps = PacketStamps::default();
@@ -104,6 +104,7 @@ impl ExtendedError {
                 KernelReport::Departed { number: self.data, stage: SendStage::Queued, stamps }
             }
             (ORIGIN_RELEASE_TIME, low) => {
+                // `ee_data` and `ee_info` hold the upper and the lower half of the release time (linux/errqueue.h).
                 let at_ns = u64::from(self.data) << 32 | u64::from(low);
                 if self.code == CODE_MISSED {
                     KernelReport::Missed { at_ns }

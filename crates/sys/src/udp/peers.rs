@@ -42,7 +42,7 @@ impl PeerSocket {
         Ok(Self { socket })
     }
 
-    /// Where it is bound.
+    /// Address that it is bound to.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         let address = rustix::net::getsockname(&self.socket).and_then(SocketAddr::try_from);
         address.map_err(failed("getsockname", "a UDP socket"))

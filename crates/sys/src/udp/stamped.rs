@@ -18,23 +18,23 @@ pub struct ArrivedDatagram {
     /// Its bytes; what did not fit is cut off.
     pub length: usize,
     pub from: SocketAddr,
-    /// When it arrived, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time of arrival, in nanoseconds of `CLOCK_MONOTONIC`.
     pub at_ns: u64,
-    /// It was at most this much earlier or later.
+    /// Largest error of that time.
     pub bound_ns: u64,
-    /// The kernel stamped it; otherwise the time is when it was fetched.
+    /// The kernel stamped it; otherwise the time is that of fetching it.
     pub by_kernel: bool,
 }
 
 #[derive(Debug)]
 pub struct StampedSocket {
     socket: UdpSocket,
-    /// When it was last found empty, or opened: what arrives next arrives later.
+    /// Time when it was last found empty, or opened: the next datagram arrives later.
     empty_at: u64,
 }
 
 impl StampedSocket {
-    /// Bound to an address.
+    /// Binds to an address.
     pub fn bind(address: SocketAddr) -> Result<Self, Error> {
         let empty_at = monotonic_ns();
         let socket =
@@ -58,12 +58,12 @@ impl StampedSocket {
         Ok(Self { socket, empty_at })
     }
 
-    /// Where it is bound.
+    /// Address that it is bound to.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         self.socket.local_addr().map_err(|error| Error::call("getsockname", "a UDP socket", error))
     }
 
-    /// Sends a datagram; gives the monotonic time just before.
+    /// Sends a datagram; returns the monotonic time just before.
     pub fn send(&self, bytes: &[u8], to: SocketAddr) -> Result<u64, Error> {
         let before = monotonic_ns();
         self.socket.send_to(bytes, to).map_err(|error| Error::call("sendto", to.to_string(), error))?;

@@ -18,7 +18,7 @@ pub struct WatchedSocket {
 }
 
 impl WatchedSocket {
-    /// Bound to an address in a namespace.
+    /// Binds to an address in a namespace.
     pub fn bind(netns: &NetNs, address: SocketAddr) -> Result<Self, Error> {
         let socket = netns.run_in(|| UdpSocket::bind(address))?.map_err(|error| match error.kind() {
             std::io::ErrorKind::AddrInUse => Error::Busy { object: format!("UDP {address}"), holder: None },
@@ -40,7 +40,7 @@ impl WatchedSocket {
         Ok(Self { socket, sent: 0 })
     }
 
-    /// Where it is bound.
+    /// Address that it is bound to.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         self.socket.local_addr().map_err(|error| Error::call("getsockname", "a UDP socket", error))
     }
@@ -58,7 +58,7 @@ impl WatchedSocket {
         stamping::receive(&self.socket, buffer)
     }
 
-    /// Sends a datagram; gives its number, which [`Self::reports`] names. `None`: the kernel did not take it.
+    /// Sends a datagram; returns its number, which [`Self::reports`] names. `None`: the kernel did not take it.
     pub fn send(&mut self, bytes: &[u8], to: SocketAddr) -> Option<u32> {
         self.socket.send_to(bytes, to).ok()?;
         let number = self.sent;
@@ -66,7 +66,7 @@ impl WatchedSocket {
         Some(number)
     }
 
-    /// What the kernel says of datagrams that were sent.
+    /// Gives the kernel's reports on sent datagrams to `take`.
     pub fn reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
         stamping::reports(&self.socket, take)
     }

@@ -16,7 +16,7 @@ pub fn largest(bucket: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// As in `bpf/send.bpf.c`.
+    /// Bucket of a value, computed as in `bpf/send.bpf.c`.
     fn bucket_of(value: u64) -> usize {
         if value < 8 {
             return usize::try_from(value).unwrap();

@@ -10,7 +10,7 @@ use crate::bpf::BpfProgram;
 use crate::netns::NetNs;
 use crate::{Error, clock};
 
-/// Bytes of a frame that come up when the program does not read its headers: room for a stack of them.
+/// Bytes of a frame that are kept when the program does not read its headers: enough for a stack of them.
 pub const BEGINNING: u32 = 192;
 
 /// Rings of an interface that hold headers.
@@ -37,12 +37,12 @@ impl XdpMeter {
         self.rx.receive(most, sink)
     }
 
-    /// Lets nothing in any more: frames go on to the kernel's stack. Takes no rights.
+    /// Stops taking frames in: they go on to the kernel's stack. Takes no rights.
     pub fn shut(&mut self) -> Result<(), Error> {
         self.rx.shut()
     }
 
-    /// Frames that found their ring full, so far.
+    /// Number of frames so far that found their ring full.
     pub fn dropped(&self) -> u64 {
         self.rx.dropped()
     }
@@ -65,13 +65,16 @@ impl UnattachedProgram {
     /// Runs it once on a frame of 14 bytes at least, and gives what it put into a ring.
     pub fn run(&mut self, frame: &[u8], sink: &mut dyn FnMut(XdpFrame<'_>)) -> Result<(), Error> {
         self.program.run_once(frame)?;
+        // As of a later time, because a fresh record would be held back.
         self.rings.receive(1, clock::monotonic_ns().saturating_add(ring::SETTLED_NS), sink);
         Ok(())
     }
 
-    /// How long it takes for a frame like this, in ns: the mean of as many as a ring holds.
+    /// Measures the program's time for a frame like this, in ns: the mean of as many as a ring holds.
     pub fn time_per_frame(&mut self, frame: &[u8]) -> Result<u32, Error> {
+        // More frames would find the ring full, and the time of a drop would be measured.
         let time = self.program.time(frame, ring::fitting(BEGINNING as usize));
+        // Empties the ring for the next measurement.
         self.rings.receive(usize::MAX, u64::MAX, &mut |_| ());
         time
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 /// The longest frame that is kept whole.
 pub const LONGEST: u32 = layout::LONGEST;
-/// How old a frame must be before it is given, when several processors receive.
+/// Minimum age of a frame before it is given out, when several processors receive.
 pub const SETTLED_NS: u64 = 100_000;
 
 pub(super) use crate::layout::rings::record::SIZE as HEAD;
@@ -29,13 +29,13 @@ pub struct XdpFrame<'a> {
     pub bytes: &'a [u8],
     /// Bytes it had when it came.
     pub full_len: usize,
-    /// When, in ns of the monotonic clock.
+    /// Time of arrival, in ns of the monotonic clock.
     pub monotonic_ns: u64,
-    /// Whether this is what the program in [`meter`](super::meter) read of a frame, and not the frame.
+    /// This is the header that the program in [`meter`](super::meter) read of a frame, and not the frame.
     pub is_header: bool,
 }
 
-/// Frames of a length that fit a ring.
+/// Number of frames of a length that fit a ring.
 #[expect(clippy::cast_possible_truncation, reason = "a ring has 16 MiB")]
 pub(super) const fn fitting(len: usize) -> u32 {
     (RING_BYTES / (HEAD + len.next_multiple_of(8))) as u32
@@ -78,10 +78,11 @@ impl InterfaceRings {
         given
     }
 
-    /// Looks at the writers' counters; returns how many rings were ever used.
+    /// Reads the writers' counters; returns how many rings were ever used.
     fn look(&mut self) -> usize {
         let mut used = 0;
         for ring in 0..self.cursors.len() {
+            // Acquire: a record is whole once the counter has passed it.
             let written = self.area.long(ring * VALUE + WRITTEN).load(Ordering::Acquire);
             used += usize::from(written > 0);
             self.cursors[ring].written = written;
@@ -94,6 +95,7 @@ impl InterfaceRings {
         let cursor = &mut self.cursors[ring];
         if cursor.read < cursor.written {
             let at = ring * VALUE + DATA + offset(cursor.read);
+            // Relaxed is enough: `look` has read the writer's counter with Acquire.
             cursor.next = self.area.long(at + record::TIME).load(Ordering::Relaxed);
         }
     }
@@ -115,7 +117,7 @@ impl InterfaceRings {
             }
             let at = ring * VALUE + DATA + offset(cursor.read);
             let full_len = self.area.number(at + record::FULL_LEN) as usize;
-            // Whatever a record says, no more is read than the longest record has: the spare bytes behind a ring hold that.
+            // Never more than the longest record is read, even if a record states more: the spare bytes behind a ring hold that.
             let stated = self.area.number(at + record::LEN);
             let len = (stated & !HEADER).min(LONGEST) as usize;
             let bytes = self.area.bytes(at + HEAD, len);
@@ -128,7 +130,7 @@ impl InterfaceRings {
         given
     }
 
-    /// Frames that found their ring full.
+    /// Number of frames that found their ring full.
     pub(super) fn dropped(&self) -> u64 {
         (0..self.cursors.len())
             .map(|ring| self.area.long(ring * VALUE + DROPPED).load(Ordering::Relaxed))

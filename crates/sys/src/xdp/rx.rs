@@ -21,7 +21,7 @@ pub struct XdpRxOptions {
     pub native: bool,
     /// Bytes of a frame to keep at most.
     pub snap: u32,
-    /// What goes on to the kernel's stack afterwards; the rest ends here.
+    /// Frames that go on to the kernel's stack afterwards; the rest ends here.
     pub pass: PassedFrames,
 }
 
@@ -46,14 +46,14 @@ pub struct XdpRx {
     program: BpfProgram,
     /// Holds the program behind a filter: a table of programs empties when nobody holds it.
     behind: Option<BpfMap>,
-    /// Takes the place of the program at work when nothing is let in any more. Loaded before: loading takes rights, which may have
-    /// been given up by then.
+    /// Replaces the running program when the intake stops. It is loaded before, because loading takes rights that may have been
+    /// given up by then.
     shut: BpfProgram,
     rings: InterfaceRings,
 }
 
 impl XdpRx {
-    /// Receives on an interface from now on. What is received does not reach the kernel's stack.
+    /// Receives on an interface from now on. Received frames do not reach the kernel's stack.
     pub fn open(
         netns: &NetNs,
         index: u32,
@@ -64,7 +64,7 @@ impl XdpRx {
         Self::with(&RECEIVE, netns, index, object, options, filter)
     }
 
-    /// The same with another program that fills the same rings.
+    /// Opens with another program that fills the same rings.
     pub(super) fn with(
         code: &BpfObject<'_>,
         netns: &NetNs,
@@ -89,12 +89,12 @@ impl XdpRx {
         Ok(())
     }
 
-    /// Lets nothing in any more: frames go on to the kernel's stack. Takes no rights.
+    /// Stops taking frames in: they go on to the kernel's stack. Takes no rights.
     pub fn shut(&mut self) -> Result<(), Error> {
         self.attachment.replace(&self.shut)
     }
 
-    /// How long the program takes for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.
+    /// Measures the program's time for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.
     pub fn time_per_frame(frame: &[u8]) -> Result<u32, Error> {
         let options = XdpRxOptions { native: true, snap: LONGEST, pass: PassedFrames::Nothing };
         load(&RECEIVE, options)?.program.time(frame, ring::fitting(frame.len()))
@@ -105,7 +105,7 @@ impl XdpRx {
         self.rings.receive(most, clock::monotonic_ns(), sink)
     }
 
-    /// Frames that found their ring full, so far.
+    /// Number of frames so far that found their ring full.
     pub fn dropped(&self) -> u64 {
         self.rings.dropped()
     }

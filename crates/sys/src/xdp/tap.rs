@@ -1,4 +1,4 @@
-//! What arrives at one interface leaves at another, in the driver, and copies of it leave at further ones: `bpf/tap.bpf.c`.
+//! Frames that arrive at one interface leave at another, in the driver, and copies of them leave at further ones: `bpf/tap.bpf.c`.
 //!
 //! ```text
 //!  side 0 -> program -> side 1        and the same back, with maps of its own
@@ -8,7 +8,7 @@
 //! A [`TapForwarding`] owns programs, maps and attachments. Dropping it ends the forwarding, unless it was pinned: then it
 //! goes on without any process, and [`PinnedForwarding`] finds it again by its directory.
 //!
-//! Invariant: all that is counted is in one map, the [`TapCounts`], from which anyone who finds it can read it.
+//! Invariant: all counts are in one map, the [`TapCounts`], which anyone who finds it can read.
 
 mod books;
 mod watch;
@@ -33,7 +33,7 @@ pub const MIRRORS: usize = crate::layout::tap::MIRRORS;
 pub const LONGEST_COPY: u32 = 3500;
 /// Size of `struct orders`.
 const ORDERS: usize = 104;
-/// Nanoseconds since 1970 minus TAI are known to this many parts of a second.
+/// The distance between TAI and the time since 1970 is a whole number of these.
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// An interface that copies go to.
@@ -52,11 +52,11 @@ pub struct TapOrders {
     pub sides: [u32; 2],
     /// Run in the drivers; otherwise in the kernel's generic path, where copies cannot be made.
     pub native: bool,
-    /// Where copies go; [`MIRRORS`] at most.
+    /// Targets of the copies; [`MIRRORS`] at most.
     pub mirrors: Vec<MirrorTarget>,
     /// Bytes of a frame that a copy keeps.
     pub snap: u32,
-    /// Whether copies carry a trailer.
+    /// Copies carry a trailer.
     pub trailer: bool,
     /// Bytes of a frame that the rings get, if there are to be rings.
     pub capture: Option<u32>,
@@ -85,14 +85,14 @@ impl TapRings {
         self.rings.receive(most, clock::monotonic_ns(), sink)
     }
 
-    /// Frames that found their ring full, so far.
+    /// Number of frames so far that found their ring full.
     pub fn dropped(&self) -> u64 {
         self.rings.dropped()
     }
 }
 
 impl TapForwarding {
-    /// Begins. With a filter, only frames that pass it are copied.
+    /// Starts forwarding. With a filter, only frames that pass it are copied.
     pub fn begin(
         netns: &NetNs,
         orders: &TapOrders,
@@ -101,7 +101,7 @@ impl TapForwarding {
     ) -> Result<Self, Error> {
         let books = TapCounts::create()?;
         let numbers = BpfMap::create("numbers", MapKind::Array, 64, 2)?;
-        // Before the first frame: nothing that is handed over goes unseen.
+        // Before the first frame, so that no handed-over frame goes unseen.
         let watch = RedirectWatch::begin(netns, orders, &books);
         let mut forwarding = Self { attachments: Vec::new(), watch, books, behind: Vec::new(), rings: None };
         let mut first = Vec::new();
@@ -131,7 +131,7 @@ impl TapForwarding {
         &self.books
     }
 
-    /// Why it is not known what the drivers refused, if it is not.
+    /// Reason why it is unknown what the drivers refused, if it is.
     pub fn blindness(&self) -> Option<&Error> {
         self.watch.blindness()
     }
@@ -175,7 +175,7 @@ pub struct PinnedForwarding {
 }
 
 impl PinnedForwarding {
-    /// The one of that directory.
+    /// Finds the forwarding of that directory.
     pub fn find(directory: &Path) -> Result<Self, Error> {
         Ok(Self { directory: directory.to_owned(), books: TapCounts::pinned(&directory.join(BOOKS))? })
     }
@@ -184,7 +184,7 @@ impl PinnedForwarding {
         &self.books
     }
 
-    /// Whether it goes on by itself.
+    /// Returns true if the forwarding goes on by itself.
     pub fn is_attached(&self) -> bool {
         SIDES.iter().all(|name| self.directory.join(name).exists())
     }
@@ -216,7 +216,7 @@ impl PinnedForwarding {
     }
 }
 
-/// Makes sure that there is a place for names.
+/// Makes sure that there is a file system for pins.
 pub fn prepare_pins() -> Result<(), Error> {
     pin::mount()
 }
@@ -258,7 +258,7 @@ impl<'a> DirectionMaps<'a> {
         Ok(maps)
     }
 
-    /// The mirrors first: the last exit gets the frame itself, the others clones.
+    /// Sets the exits, the mirrors first: the last exit gets the frame itself, the others clones.
     fn set_exits(&self, netns: &NetNs, orders: &TapOrders) -> Result<(), Error> {
         let peer = orders.sides[1 - self.direction];
         let mut index = 0;
@@ -306,7 +306,7 @@ impl<'a> DirectionMaps<'a> {
     }
 }
 
-/// What runs first at an interface, and the table that a filter calls the other programs through.
+/// First program at an interface, and the table through which a filter calls the others.
 struct TapEntry {
     program: BpfProgram,
     table: Option<BpfMap>,
@@ -322,7 +322,7 @@ fn load(place: AttachPoint, section: &'static str, maps: &[&BpfMap]) -> Result<B
     BpfProgram::load_for(place, section, &TAP.program(section, maps)?, place != AttachPoint::Tracepoint)
 }
 
-/// Whole seconds from TAI to the time since 1970; zero where nobody has told the kernel of leap seconds.
+/// Whole seconds from TAI to the time since 1970, in ns; zero if the kernel does not have the leap seconds.
 fn since_1970() -> i64 {
     // The clocks are read one after the other, so their distance is rounded to whole seconds.
     let apart = clock::wall_clock_ns().cast_signed() - clock::tai_ns().cast_signed();

@@ -54,27 +54,27 @@ pub struct LiveOptions {
     pub pace: LivePace,
 }
 
-/// How the program returns to its schedule after it was held up.
+/// Way in which the program returns to its schedule after a hold-up.
 #[derive(Clone, Copy, Debug)]
 pub struct LivePace {
-    /// A frame this late is on time.
+    /// A frame that is at most this late counts as on time.
     pub slack_ns: u64,
-    /// While the program catches up, this part of the time that passes is made good.
+    /// Divisor: while the program catches up, its lag shrinks by the time that passes divided by this.
     pub part: u64,
-    /// If it has not been on time for this long, it makes good hold-ups of `hold_up_ns` at once.
+    /// Time without being on time after which it makes good hold-ups of `hold_up_ns` at once.
     pub patience_ns: u64,
     pub hold_up_ns: u64,
-    /// How much nearer than planned frames may be to those before them without being counted as ahead.
+    /// Tolerance: frames may follow those before them this much sooner than planned without counting as ahead.
     pub tolerance_ns: u64,
 }
 
-/// What the program counted in a lane.
+/// Counts of a lane, kept by the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneCounts {
     pub frames: u64,
     /// Their bytes, FCS included.
     pub bytes: u64,
-    /// When the first and the last were made; 0 if none was.
+    /// Times at which the first and the last were made; 0 if none was.
     pub first_ns: u64,
     pub last_ns: u64,
     pub late: u64,
@@ -82,7 +82,7 @@ pub struct LaneCounts {
     pub error_max_ns: u64,
 }
 
-/// The part both the caller and the thread use.
+/// State shared by the caller and the thread.
 #[derive(Debug)]
 struct SharedSender {
     program: BpfProgram,
@@ -111,6 +111,7 @@ impl LiveTx {
         let TableMaps { shapes, ops, values, fills } = &table_maps;
         let maps = [&control_map, &lanes, shapes, ops, values, fills, &scratch];
         let program = BpfProgram::load("send", &SEND.program(SECTION, &maps)?, false)?;
+        // The program does not run yet, so plain writes are enough.
         let mut shared = control_map.share()?;
         shared.bytes_mut(control::KEY, 8).copy_from_slice(&options.key.to_ne_bytes());
         let LivePace { slack_ns, part, patience_ns, hold_up_ns, tolerance_ns } = options.pace;
@@ -134,13 +135,14 @@ impl LiveTx {
         Ok(Self { shared: Arc::new(shared), runs, lanes: lanes.share()?, thread: None })
     }
 
-    /// Starts the thread that turns the program, in the interface's namespace. From now on frames leave when they are due.
+    /// Starts the thread that runs the program, in the interface's namespace. From now on frames leave when they are due.
     pub fn start(&mut self, netns: &NetNs, name: String) -> Result<(), Error> {
         signal::allow_nudges()?;
         let shared = Arc::clone(&self.shared);
         self.thread = Some(netns.spawn_in(name, move || {
             // Without CAP_SYS_NICE the thread is only late more often, which the frames' errors show.
             best_effort(sched::request_precedence());
+            // Each call ends by a signal or after `u32::MAX` runs.
             while !shared.quit.load(Ordering::Acquire) {
                 shared.program.run_live(&shared.frame, shared.batch, u32::MAX)?;
             }
@@ -154,17 +156,17 @@ impl LiveTx {
         self.runs.push(run)
     }
 
-    /// Nothing leaves any more, whatever was pushed; a frame in the making still does.
+    /// Ends sending at once, whatever was pushed; a frame in the making still leaves.
     pub fn stop(&self) {
         self.runs.stop();
     }
 
-    /// How far the program is.
+    /// Reads how far the program is.
     pub fn progress(&self) -> RunProgress {
         self.runs.progress()
     }
 
-    /// Whether everything that was pushed has been made. It may still wait for the end of its batch.
+    /// Returns true if everything that was pushed has been made. It may still wait for the end of its batch.
     pub fn is_drained(&self) -> bool {
         self.runs.is_drained()
     }
@@ -174,7 +176,7 @@ impl LiveTx {
         self.runs.waiting()
     }
 
-    /// An error if the thread has ended by itself.
+    /// Returns an error if the thread has ended by itself.
     pub fn check(&mut self) -> Result<(), Error> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             return self.end();
@@ -182,7 +184,7 @@ impl LiveTx {
         Ok(())
     }
 
-    /// Ends the thread. What was made is handed over by then.
+    /// Ends the thread. All frames made are handed over by then.
     pub fn end(&mut self) -> Result<(), Error> {
         self.stop();
         self.shared.quit.store(true, Ordering::Release);
@@ -195,7 +197,7 @@ impl LiveTx {
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Counts of a lane.
+    /// Reads the counts of a lane.
     pub fn lane(&self, lane: u32) -> LaneCounts {
         LaneCounts {
             frames: self.lane_field(lane, lane::FRAMES),
@@ -211,13 +213,14 @@ impl LiveTx {
         self.lanes.long(lane as usize * lane::SIZE + field).load(Ordering::Relaxed)
     }
 
-    /// Frames of a lane by how long after their due time they were made, in the buckets of [`super::buckets`].
+    /// Histogram of a lane: frames by how long after their due time they were made, in the buckets of [`super::buckets`].
     pub fn errors(&self, lane: u32) -> Vec<u64> {
         let start = lane as usize * lane::SIZE + lane::ERRORS;
         (0..BUCKETS).map(|bucket| self.lanes.long(start + 8 * bucket).load(Ordering::Relaxed)).collect()
     }
 
-    /// Frames by how long after they were made their batch had been handed over for certain, and the longest such time.
+    /// Histogram of hand-overs: frames by how long after they were made their batch had been handed over for certain, and
+    /// the longest such time.
     pub fn bounds(&self) -> (Vec<u64>, u64) {
         let bounds = (0..BUCKETS).map(|bucket| self.control_field(control::BOUNDS + 8 * bucket));
         (bounds.collect(), self.control_field(control::BOUNDS_MAX))
@@ -227,7 +230,7 @@ impl LiveTx {
         self.runs.area().long(at).load(Ordering::Relaxed)
     }
 
-    /// How long the program takes for one frame of a shape, in ns: the mean of many, made outside any interface.
+    /// Measures the program's time for one frame of a shape, in ns: the mean of many, made outside any interface.
     pub fn time_per_frame(&mut self, shape: u32) -> Result<u32, Error> {
         const FRAMES: u32 = 1 << 20;
         let run = FrameRun { due_ns: 0, step: 0, number: 0, cutoff_ns: u64::MAX, count: FRAMES, shape };

@@ -3,7 +3,7 @@
 use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
-/// Where its parts are in the shared memory.
+/// Offsets of the ring's parts in the shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingLayout {
     pub(super) producer: usize,
@@ -23,36 +23,41 @@ pub(super) struct XskRing {
     size: u32,
 }
 
-/// The kernel wants to be woken.
+/// Flag by which the kernel asks to be woken.
 const NEED_WAKEUP: u32 = 1;
 
 impl XskRing {
     pub(super) fn new(area: SharedArea, layout: RingLayout, entry: usize, size: u32) -> Self {
+        // `offset` masks numbers with the size.
         assert!(size.is_power_of_two(), "a ring of {size} entries");
         Self { area, layout, entry, size }
     }
 
-    /// The counter of what was put in.
+    /// Counter of entries put in.
     pub(super) fn produced(&self) -> u32 {
+        // Acquire: entries are read after the counter that shows them.
         self.area.word(self.layout.producer).load(Ordering::Acquire)
     }
 
-    /// The counter of what was taken out.
+    /// Counter of entries taken out.
     pub(super) fn consumed(&self) -> u32 {
+        // Acquire: entries are written again after the counter that frees them.
         self.area.word(self.layout.consumer).load(Ordering::Acquire)
     }
 
-    /// Shows what was written up to `count` to the other side.
+    /// Publishes entries up to `count` to the other side.
     pub(super) fn produce(&self, count: u32) {
+        // Release: entries are written before the counter that shows them.
         self.area.word(self.layout.producer).store(count, Ordering::Release);
     }
 
     /// Gives entries up to `count` back to the other side.
     pub(super) fn consume(&self, count: u32) {
+        // Release: entries are read before the counter that frees them.
         self.area.word(self.layout.consumer).store(count, Ordering::Release);
     }
 
-    /// Whether the kernel sleeps until it is kicked.
+    /// Returns true if the kernel sleeps until it is kicked.
     pub(super) fn sleeps(&self) -> bool {
         self.area.word(self.layout.flags).load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
@@ -62,7 +67,7 @@ impl XskRing {
         self.area.bytes(self.offset(number), self.entry)
     }
 
-    /// The same, to be written.
+    /// Mutable bytes of the entry.
     pub(super) fn entry_mut(&mut self, number: u32) -> &mut [u8] {
         let offset = self.offset(number);
         self.area.bytes_mut(offset, self.entry)

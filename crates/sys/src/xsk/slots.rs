@@ -19,7 +19,7 @@ const CONTINUED: u32 = 1;
 /// An address outside any memory: the kernel skips such an entry.
 const NOWHERE: u64 = 1 << 62;
 
-/// What became of the frames.
+/// Counts of the frames by their fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCounts {
     /// Taken by the kernel, and done with.
@@ -28,7 +28,7 @@ pub struct TxCounts {
     pub refused: u64,
 }
 
-/// How the frame memory is divided.
+/// Division of the frame memory into slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotShape {
     /// Bytes of a chunk.
@@ -78,11 +78,11 @@ pub(super) struct FrameSlots {
     pub(super) shape: SlotShape,
     mtu: usize,
     free: Vec<u32>,
-    /// By slot: length of its frame, and completions that are due.
+    /// Length of the frame in each slot, and the completions that are due for it.
     lengths: Vec<usize>,
     due: Vec<u32>,
     waiting: VecDeque<PendingSlot>,
-    /// Where the kernel is in the transmit ring, as far as can be known.
+    /// Position of the kernel in the transmit ring, as far as it can be known.
     reached: u32,
     produced: u32,
     consumed: u32,
@@ -124,7 +124,7 @@ impl FrameSlots {
         Some(self.memory.bytes_mut(at, self.shape.slot()))
     }
 
-    /// Whether a whole frame more fits the ring: withdrawn ones are in it until the kernel has skipped them.
+    /// Returns true if one more whole frame fits the ring. Withdrawn frames are in it until the kernel has skipped them.
     fn has_room(&self) -> bool {
         let used = self.produced.wrapping_sub(self.reached) as usize;
         used + self.shape.pieces <= self.shape.entries()
@@ -148,19 +148,19 @@ impl FrameSlots {
         self.pending += 1;
     }
 
-    /// Shows the kernel what was committed. Whether there is anything that it has not come to.
+    /// Shows the kernel the committed frames. Returns true if it has not come to all of them yet.
     pub(super) fn show(&mut self) -> bool {
         self.tx.produce(self.produced);
         self.note_reached();
         self.reached != self.produced
     }
 
-    /// Where the kernel is in the ring.
+    /// Position of the kernel in the ring.
     pub(super) fn reached(&self) -> u32 {
         self.reached
     }
 
-    /// Whether the kernel sleeps until it is kicked.
+    /// Returns true if the kernel sleeps until it is kicked.
     pub(super) fn kernel_sleeps(&self) -> bool {
         self.tx.sleeps()
     }
@@ -199,7 +199,7 @@ impl FrameSlots {
     /// Follows the kernel's counter. Returns the last frame that it has thereby wholly come past.
     fn note_reached(&mut self) -> Option<PendingSlot> {
         let ahead = self.tx.consumed().wrapping_sub(self.reached);
-        // Behind what is known already: the kernel shows its counter late.
+        // An older consumer index than the last one read; the kernel publishes it with a delay.
         if ahead > u32::MAX / 2 {
             return None;
         }
@@ -233,7 +233,7 @@ impl FrameSlots {
         self.waiting.push_front(PendingSlot { slot: Some(slot), entries });
     }
 
-    /// Counts the next frame as come past, and what the kernel skips before it.
+    /// Counts the next frame as passed, and the entries that the kernel skips before it.
     fn pass_next(&mut self) -> Option<u32> {
         while let Some(front) = self.waiting.front().copied() {
             self.advance(front.entries);
@@ -247,7 +247,7 @@ impl FrameSlots {
     /// Moves the entries that the kernel has not come to up by some. It looks at them in our calls only.
     fn make_way(&mut self, by: u32) {
         let waiting = self.produced.wrapping_sub(self.reached);
-        // From the last one down: the two ranges overlap.
+        // From the last entry down, because the two ranges overlap.
         for entry in (0..waiting).rev() {
             let from = self.reached.wrapping_add(entry);
             let mut moved = [0; 16];
@@ -280,8 +280,8 @@ impl FrameSlots {
         self.done.consume(self.consumed);
     }
 
-    /// Gives up the frames that the kernel has not come to, counts them as refused and says how many they
-    /// were. Those on their way stay pending.
+    /// Withdraws the frames that the kernel has not come to, counts them as refused and returns their number. Those on
+    /// their way stay pending.
     pub(super) fn withdraw(&mut self) -> usize {
         self.reap();
         let mut at = self.reached;
@@ -302,7 +302,7 @@ impl FrameSlots {
         withdrawn
     }
 
-    /// Makes entries that the kernel skips, one after another.
+    /// Writes entries that the kernel skips.
     fn void(&mut self, at: u32, entries: u32) {
         for piece in 0..entries {
             let entry = self.tx.entry_mut(at.wrapping_add(piece));
@@ -312,7 +312,7 @@ impl FrameSlots {
         self.voided += u64::from(entries);
     }
 
-    /// A withdrawn slot is free at once, or when the completion of an earlier attempt has come: then as no frame.
+    /// Frees a withdrawn slot, at once or when the completion of an earlier attempt has come; then it counts as no frame.
     fn forget(&mut self, slot: u32, entries: u32) {
         let due = &mut self.due[slot as usize];
         *due -= entries;

@@ -14,10 +14,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 const RIGHTS: &str = "needs CAP_NET_RAW: run as root";
 const MEMORY: &str = "too little memory may be locked: raise `ulimit -l`, or run as root";
-/// How long a queue may stay taken by the socket that had it before: the kernel gives it back late.
+/// Time that a queue may stay taken by the socket that had it before: the kernel gives it back late.
 const REBIND_PATIENCE_NS: u64 = 3_000_000_000;
 const REBIND_POLL_NS: u64 = 5_000_000;
-/// How long closing waits for frames on their way.
+/// Longest wait for frames on their way when closing.
 const CLOSE_PATIENCE_NS: u64 = 200_000_000;
 /// Frames in flight hold send-buffer memory; the default is too small for a whole ring.
 const SEND_BUFFER: i32 = 16 << 20;
@@ -32,7 +32,7 @@ const ADDRESS: usize = 8;
 const FAMILY: u16 = 44;
 const _: () = assert!(FAMILY as i32 == libc::AF_XDP);
 
-/// How frames leave our memory.
+/// Way in which frames leave our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyMode {
     /// The driver fetches them.
@@ -42,7 +42,7 @@ pub enum CopyMode {
 }
 
 impl CopyMode {
-    /// As users read it.
+    /// Name that users see in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ZeroCopy => "zero-copy",
@@ -51,7 +51,7 @@ impl CopyMode {
     }
 }
 
-/// How to open it.
+/// Options of an AF_XDP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XskOptions {
     /// Frames that can be on their way.
@@ -69,11 +69,11 @@ pub struct XskTx {
     socket: OwnedFd,
     mode: CopyMode,
     object: String,
-    /// Kept for the driver; it takes from it what its receive queue needs.
+    /// Fill ring, kept for the driver, which takes from it what its receive queue needs.
     _fill: XskRing,
 }
 
-/// Why AF_XDP sockets cannot be had here, if they cannot.
+/// Returns the reason why AF_XDP sockets cannot be opened here, if they cannot.
 pub fn obstacle(netns: &NetNs) -> Option<Error> {
     make(netns, "this machine").err()
 }
@@ -121,6 +121,7 @@ impl XskTx {
         let lent = if options.zero_copy { LENT } else { 0 };
         let memory = lend(&socket, shape, lent, name)?;
         let entries = clamp_to_u32(shape.entries());
+        // The kernel insists on a fill ring, even if nothing is received.
         let fill_entries = lent.max(2);
         let sizes = [
             (libc::XDP_UMEM_FILL_RING, fill_entries),
@@ -143,7 +144,7 @@ impl XskTx {
         }
         fill.produce(lent);
         if set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
-            // As much as the kernel allows: with a smaller buffer each call sends fewer frames.
+            // As much as the kernel allows: a smaller buffer only means fewer frames in each call.
             best_effort(set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
         }
         bind(&socket, index, shape, options.zero_copy, name)?;
@@ -154,7 +155,7 @@ impl XskTx {
         Ok(Self { slots, socket, mode, object: name.to_owned(), _fill: fill })
     }
 
-    /// How frames leave our memory.
+    /// Way in which frames leave our memory.
     pub fn mode(&self) -> CopyMode {
         self.mode
     }
@@ -217,7 +218,7 @@ impl XskTx {
         self.slots.reap();
     }
 
-    /// Gives up the frames that the kernel has not taken yet, counts them as refused and says how many they were.
+    /// Withdraws the frames that the kernel has not taken yet, counts them as refused and returns their number.
     pub fn withdraw(&mut self) -> usize {
         self.slots.withdraw()
     }
@@ -227,12 +228,12 @@ impl XskTx {
         self.slots.pending
     }
 
-    /// What became of all frames that are no longer pending.
+    /// Counts of all frames that are no longer pending.
     pub fn counts(&self) -> TxCounts {
         self.slots.counts
     }
 
-    /// Entries the kernel found fault with and that were not made to be skipped: none, unless something is wrong here.
+    /// Entries that the kernel found faulty, without those that were voided on purpose: none, unless something is wrong here.
     pub fn faulty(&self) -> u64 {
         let none = libc::xdp_statistics {
             rx_dropped: 0,
@@ -259,7 +260,7 @@ impl Drop for XskTx {
     }
 }
 
-/// Memory for the slots, and behind it the chunks lent for receiving.
+/// Registers memory: the slots, and behind them the chunks lent for receiving.
 fn lend(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<SharedArea, Error> {
     let len = (shape.bytes() + lent as usize * shape.chunk).next_multiple_of(SlotShape::PAGE);
     let memory = SharedArea::own(len, name)?;
@@ -332,7 +333,7 @@ fn bind(socket: &OwnedFd, index: u32, shape: SlotShape, zero_copy: bool, name: &
     }
     let error = Error::last("bind(AF_XDP)", name);
     match error.errno() {
-        // What an older kernel does not know it calls invalid.
+        // An older kernel calls a flag that it does not know invalid.
         Some(libc::EINVAL | libc::EOPNOTSUPP) if in_pieces => Err(UnsupportedFeature {
             feature: "sending frames longer than a page through AF_XDP",
             needs: "Linux 6.6 and, for zero copy, a driver that takes frames in several pieces".into(),

@@ -25,7 +25,7 @@ unsafe impl Sync for Memory {}
 // SAFETY: as above.
 unsafe impl Send for Memory {}
 
-/// See the module. Clones made by [`Self::share`] are the same memory.
+/// Shared memory of a model. Clones made by [`Self::share`] are the same memory.
 #[derive(Debug)]
 pub(crate) struct SharedArea(Arc<Memory>);
 

@@ -43,7 +43,7 @@ fn a_frame_is_whole_when_it_is_requested_and_its_slot_is_written_again_only_when
 }
 
 const BLOCK: usize = 256;
-/// Where the block's first frame is, and where its bytes are from there.
+/// Offset of the block's first frame, and of its bytes from there.
 const FIRST: usize = 48;
 const TO_MAC: usize = 96;
 

@@ -1,4 +1,4 @@
-//! Rights that every thread is to give up: told by one thread, read in the handlers of all others.
+//! Rights that every thread is to give up: published by one thread, read in the handlers of all others.
 
 use crate::area::SharedArea;
 use crate::explore::check;

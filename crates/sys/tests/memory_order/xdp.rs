@@ -1,4 +1,4 @@
-//! What is shared with the programs of XDP: rings that they fill (`bpf/rings.h`), runs that they take (`bpf/send.bpf.c`).
+//! Memory that is shared with the programs of XDP: rings that they fill (`bpf/rings.h`), runs that they take (`bpf/send.bpf.c`).
 
 use crate::area::SharedArea;
 use crate::explore::check;

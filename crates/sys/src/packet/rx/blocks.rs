@@ -1,4 +1,4 @@
-//! The blocks of the receive ring: whose each is, and the frames in it.
+//! Blocks of the receive ring: the owner of each block, and its frames.
 //!
 //! Invariant: a block is read only while its status word says that it is ours.
 
@@ -36,7 +36,7 @@ pub(super) const NEEDS_CHECKSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_GSO_ECN`, a bit beside the type.
 pub(super) const GSO_ECN: u8 = 0x80;
 
-/// Where the time of arrival was taken.
+/// Place where the time of arrival was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalStamp {
     /// The card's own clock.
@@ -47,13 +47,13 @@ pub enum ArrivalStamp {
     Ring,
 }
 
-/// How a frame that stands for several packets on the wire is taken apart: the sender left that to the card, or the kernel or the
-/// card merged what arrived.
+/// Division of a frame that stands for several packets on the wire. The sender left the division to the card, or the kernel or
+/// the card merged arrived packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergedFrame {
     /// Payload bytes of each packet; the last one may have fewer.
     pub segment_bytes: u16,
-    /// Where the transport header begins that each packet has, if the kernel says so.
+    /// Offset of the transport header that each packet has, if the kernel reports it.
     pub transport_at: Option<usize>,
 }
 
@@ -64,18 +64,18 @@ pub struct RawFrame<'a> {
     pub bytes: &'a [u8],
     /// Bytes it had on arrival; more than `bytes` holds if it was cut.
     pub full_len: usize,
-    /// When it arrived, nanoseconds of `CLOCK_REALTIME` (of the card's clock for [`ArrivalStamp::Hardware`]).
+    /// Time of arrival, in nanoseconds of `CLOCK_REALTIME` (of the card's clock for [`ArrivalStamp::Hardware`]).
     pub realtime_ns: u64,
     pub stamp: ArrivalStamp,
     /// The TCP or UDP checksum is not computed yet: a sender on this machine left it to the card, and the frame never came to one.
     pub lacks_checksum: bool,
-    /// Whether this machine sent it.
+    /// This machine sent it.
     pub is_outgoing: bool,
     /// Set if it is several packets on the wire, and the ring was opened with [`RxOptions::merges`](super::RxOptions::merges).
     pub merged: Option<MergedFrame>,
 }
 
-/// How the ring is divided.
+/// Division of the ring into blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RxRingShape {
     pub(super) block: usize,
@@ -89,7 +89,7 @@ pub(super) struct RxBlocks {
     shape: RxRingShape,
     /// The block being read, or the next to be handed over.
     block: usize,
-    /// Whether that block is ours.
+    /// That block is ours.
     held: bool,
     /// Frames of it not read yet.
     remaining: u32,
@@ -97,9 +97,9 @@ pub(super) struct RxBlocks {
     pub(super) read: u64,
     /// Offset of the next frame in the area.
     frame: usize,
-    /// Whether frames that this machine sends are delivered.
+    /// Frames that this machine sends are delivered.
     pub(super) outgoing: bool,
-    /// Whether a `virtio_net_hdr` stands in front of each frame.
+    /// A `virtio_net_hdr` stands in front of each frame.
     pub(super) has_vnet: bool,
 }
 
@@ -132,6 +132,7 @@ impl RxBlocks {
                     given += 1;
                 }
             }
+            // Frames borrow from the block, so it goes back only after its last frame.
             if self.remaining == 0 {
                 self.give_back();
             }
@@ -189,7 +190,7 @@ impl RxBlocks {
         let lacks_checksum = status & libc::TP_STATUS_CSUMNOTREADY != 0;
         let has_tag = status & libc::TP_STATUS_VLAN_VALID != 0 && kept >= ADDRESSES;
         let tag = if has_tag { VLAN_TAG } else { 0 };
-        // Before the tag is put back: it takes the place of this header's end.
+        // Read before the tag is put back, which takes the place of this header's end.
         let merged = if self.has_vnet { self.merged(start, tag) } else { None };
         let bytes =
             if has_tag { self.restore_tag(at, start, kept, status) } else { self.area.bytes(start, kept) };
@@ -197,9 +198,9 @@ impl RxBlocks {
         Some(RawFrame { bytes, full_len, realtime_ns, stamp, lacks_checksum, is_outgoing, merged })
     }
 
-    /// What the `virtio_net_hdr` says of the frame at `start`, in which a tag of `tag` bytes will be put back.
+    /// Reads the `virtio_net_hdr` of the frame at `start`, in which a tag of `tag` bytes will be put back.
     fn merged(&self, start: usize, tag: usize) -> Option<MergedFrame> {
-        // `tpacket_rcv` leaves the header out, and notes no bytes, if a frame had no room at all.
+        // `tpacket_rcv` omits the header, and notes no bytes, for a frame that did not fit at all.
         let header = self.area.bytes(start.checked_sub(VNET)?, VNET);
         if header[VNET_GSO_TYPE] & !GSO_ECN == 0 {
             return None;
@@ -215,7 +216,7 @@ impl RxBlocks {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
         let tpid = if has_tpid { self.area.short(at + VLAN_TPID) } else { TPID_8021Q };
         let tci = self.area.number(at + VLAN_TCI) & 0xffff;
-        // PACKET_RESERVE has left room in front of the frame (rx.rs): the addresses move down by four bytes, and the tag takes their place.
+        // PACKET_RESERVE keeps space in front of the frame (rx.rs): the addresses move down by four bytes, and the tag takes their place.
         let bytes = self.area.bytes_mut(start - VLAN_TAG, kept + VLAN_TAG);
         bytes.copy_within(VLAN_TAG..VLAN_TAG + ADDRESSES, 0);
         bytes[ADDRESSES..ADDRESSES + 2].copy_from_slice(&tpid.to_be_bytes());

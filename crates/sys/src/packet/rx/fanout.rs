@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 /// `return 0`: no frame passes.
 const NOTHING: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 0, k: 0 }];
 
-// Of linux/if_packet.h.
+// Flags of linux/if_packet.h.
 const UNIQUE_ID: u32 = 0x2000;
 const IGNORE_OUTGOING: u32 = 0x4000;
 
@@ -49,7 +49,7 @@ impl RxRing {
         Ok(rings)
     }
 
-    /// Lets no frame into the ring any more; those that are there stay. What was put in and not read yet is seen after
+    /// Lets no more frames into the ring; those in it stay. Frames that were put in and not read yet are seen after
     /// [`RxOptions::retire_ms`] at the latest.
     pub fn shut(&mut self) -> Result<(), Error> {
         self.narrow(&NOTHING).map(|_| ())
@@ -68,7 +68,7 @@ fn join(socket: &OwnedFd, group: Option<u32>, outgoing: bool) -> Result<u32, Err
     Ok(socket::get(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, 0u32)? & 0xffff)
 }
 
-/// The number in the lower half, kind and flags in the upper one (packet(7)).
+/// Sends the request: the number of the group in the lower half, kind and flags in the upper one (packet(7)).
 fn ask_to_join(socket: &OwnedFd, group: Option<u32>, flags: u32) -> Result<(), Errno> {
     let hash = libc::PACKET_FANOUT_HASH | flags;
     let request = group.map_or((hash | UNIQUE_ID) << 16, |id| id | hash << 16);
@@ -77,6 +77,7 @@ fn ask_to_join(socket: &OwnedFd, group: Option<u32>, flags: u32) -> Result<(), E
 
 fn open_up(socket: &OwnedFd, filter: &[ClassicInsn]) -> rustix::io::Result<()> {
     if filter.is_empty() {
+        // An empty filter lets all frames pass, so the closed one has to go.
         return socket::set(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32);
     }
     socket::filter(socket, filter)

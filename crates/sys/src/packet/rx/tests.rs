@@ -7,10 +7,10 @@ use crate::packet::{FrameOptions, FrameSocket};
 use std::sync::atomic::Ordering;
 
 const SHAPE: RxRingShape = RxRingShape { block: 4096, blocks: 3 };
-/// Where the kernel puts a frame behind its header, with some room in front.
+/// Offset of a frame behind its header, with some space in front.
 const MAC: u16 = 96;
 
-/// What the kernel would note of a frame.
+/// Frame and the kernel's notes on it.
 #[derive(Clone, Debug)]
 struct NotedFrame {
     bytes: Vec<u8>,

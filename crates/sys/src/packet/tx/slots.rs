@@ -1,29 +1,29 @@
-//! The slots of the transmit ring: whose each is, and what became of its frame.
+//! Slots of the transmit ring: the owner of each slot, and the fate of its frame.
 //!
 //! Invariant: a slot is written only while its status word says that it is ours.
 
 use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
-/// From the start of a slot to the `virtio_net_hdr`: the slot's header without the address that only receiving has.
+/// Offset of the `virtio_net_hdr` in a slot: the slot's header without the address that only receiving has.
 const TO_VNET: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
 pub(super) const VNET: usize = 10;
 pub(super) const TO_FRAME: usize = TO_VNET + VNET;
-/// Where the slot's header says how long `virtio_net_hdr` and frame are, and where the former says how much to copy.
+/// Offsets of two lengths: in the slot's header that of `virtio_net_hdr` and frame, in `virtio_net_hdr` that of the bytes to copy.
 pub(super) const AT_LENGTH: usize = 4;
 pub(super) const AT_COPIED: usize = TO_VNET + 2;
 /// More than this is not copied: the kernel may not find so much memory in one piece.
 const MOST_COPIED: usize = 16_384;
 pub(super) const ETHERNET_HEADER: usize = 14;
 const VLAN_TAG: usize = 4;
-/// Status bits that say who owns a slot; above them are bits about time stamps.
+/// Status bits that name the owner of a slot; above them are bits about time stamps.
 const OWNER: u32 = 7;
 /// Slots start on cache lines.
 const SLOT_ALIGNMENT: usize = 64;
 /// The kernel allocates slots in blocks of this many bytes, or the next power of two that holds one.
 const BLOCK: usize = 1 << 16;
 
-/// What became of the frames.
+/// Counts of the frames by their fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCounts {
     /// Taken by the kernel.
@@ -32,7 +32,7 @@ pub struct TxCounts {
     pub refused: u64,
 }
 
-/// Where the slots are.
+/// Layout of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TxRingShape {
     pub(super) slot: usize,
@@ -172,7 +172,7 @@ impl TxSlots {
     }
 
     fn copy_frame(&mut self, from: usize, to: usize) {
-        // Not the status word at 0, which alone says who owns the slot.
+        // Without the status word at 0, which alone names the owner of the slot.
         let from = self.shape.offset(from) + AT_LENGTH;
         let to = self.shape.offset(to) + AT_LENGTH;
         for at in (0..self.shape.slot - AT_LENGTH).step_by(4) {
@@ -185,7 +185,7 @@ impl TxSlots {
         self.reap();
         let mut withdrawn = 0;
         while self.filled > 0 {
-            // From the head: what is taken back must not leave a gap that the kernel would wait at.
+            // From the head on: a withdrawn frame must not leave a gap at which the kernel would wait.
             let last = self.before(self.head);
             if self.owner(last) != libc::TP_STATUS_SEND_REQUEST {
                 break;

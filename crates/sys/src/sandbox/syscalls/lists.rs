@@ -233,14 +233,14 @@ const BOUNDED: [(c_long, CallRule); 8] = [
     (libc::SYS_prctl, CallRule::ArgumentIn(0, PROCESS_OPTIONS)),
     // Landlock restricts no change of a mode, owner or time: root without capabilities could make any of root's files a setuid program.
     (libc::SYS_fchmod, CallRule::ArgumentIn(1, PRIVATE_MODES)),
-    // What a deadly call does stays as it is: see `trap`.
+    // The reaction to a deadly call cannot be changed: see `trap`.
     (
         libc::SYS_rt_sigaction,
         CallRule::BitsAreNot { argument: 0, mask: u32::MAX, bits: libc::SIGSYS.cast_unsigned() },
     ),
 ];
 
-/// The same by older names.
+/// The same calls by older names.
 #[cfg(target_arch = "x86_64")]
 const OLD_BOUNDED: [(c_long, CallRule); 2] = [
     (libc::SYS_open, CallRule::NoRightsInMode { flags: 1 }),
@@ -267,7 +267,7 @@ const PARSER_BOUNDED: [(c_long, CallRule); 2] = [
     (libc::SYS_ioctl, CallRule::ArgumentIn(1, READING_REQUESTS)),
 ];
 
-/// Not AF_UNIX: behind sockets that have a path are services that trust root.
+/// Families without AF_UNIX: sockets with a path may lead to services that trust root.
 const ORDINARY_FAMILIES: &[u32] = &[
     libc::AF_INET.cast_unsigned(),
     libc::AF_INET6.cast_unsigned(),

@@ -29,7 +29,7 @@ fn frames_of_several_processors_come_in_the_order_of_their_times() {
     }
     let times = |frames: Vec<(u64, Vec<u8>)>| frames.iter().map(|(time, _)| *time).collect::<Vec<_>>();
     assert_eq!(times(given(&mut rings, 4, 1_000_000)), [10, 20, 30, 40]);
-    // What is too young stays, in case the other processor is still writing an older one.
+    // A record that is too young stays, in case the other processor is still writing an older one.
     assert_eq!(times(given(&mut rings, 9, SETTLED_NS + 50)), [50]);
     assert_eq!(times(given(&mut rings, 9, SETTLED_NS + 60)), [60]);
 }

@@ -1,4 +1,4 @@
-//! Where the programs count: one map with a value for each direction, each mirror of it, each pair of interfaces between
+//! Counters of the programs: one map with a value for each direction, each mirror of it, and each pair of interfaces between
 //! which frames were handed over.
 //!
 //! The layout is that of `bpf/tap.bpf.c`; numbers only grow.
@@ -15,13 +15,13 @@ const BOOK: usize = inbound::SIZE;
 const _: () = assert!(BOOK == outbound::SIZE && BOOK == handed_book::SIZE && BOOK == failures::SIZE);
 const DIRECTIONS: u32 = 2;
 const EXITS: u32 = 10;
-/// Of the first side's first exit.
+/// Index of the first side's first exit.
 pub(super) const HANDED: u32 = DIRECTIONS + 16;
-/// Of the first side's failed redirects.
+/// Index of the first side's failed redirects.
 pub(super) const FAILURES: u32 = HANDED + DIRECTIONS * EXITS;
 const ALL: u32 = FAILURES + DIRECTIONS;
 
-/// Where the copies of a direction for a mirror are counted.
+/// Index of the counters for copies of a direction to a mirror.
 pub(super) fn outbound(direction: usize, mirror: usize) -> u32 {
     DIRECTIONS.saturating_add(clamp_to_u32(direction * MIRRORS + mirror))
 }
@@ -34,35 +34,35 @@ pub struct InboundCounts {
     pub bytes: u64,
     /// Frames without a peer to go to.
     pub gone: u64,
-    /// To a station that copies go to: forwarded, not copied.
+    /// Frames to a station that copies go to: forwarded, not copied.
     pub own: u64,
-    /// Too long to be copied: forwarded.
+    /// Frames that are too long to be copied: forwarded.
     pub too_long: u64,
-    /// Not to be copied: forwarded.
+    /// Frames that are not to be copied: forwarded.
     pub other: u64,
-    /// To be copied and forwarded.
+    /// Frames to be copied and forwarded.
     pub wanted: u64,
-    /// Of those, the ones without room for what a trailer is made of.
+    /// Wanted frames without space for the note that a trailer is made of.
     pub unnoted: u64,
 }
 
 /// Copies that came to a mirror.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutboundCounts {
-    /// Given to its driver.
+    /// Copies given to its driver.
     pub passed: u64,
     pub bytes: u64,
-    /// Too long for it.
+    /// Copies that are too long for it.
     pub too_long: u64,
-    /// Without room for a trailer.
+    /// Copies without space for a trailer.
     pub no_room: u64,
 }
 
-/// What a driver made of the frames it was given.
+/// Outcome of the frames that a driver was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandedCounts {
     pub sent: u64,
-    /// Not taken, those included that a program of the exit had dropped.
+    /// Frames not taken, those included that a program of the exit had dropped.
     pub dropped: u64,
 }
 
@@ -105,25 +105,25 @@ impl TapCounts {
         Ok(std::array::from_fn(|at| sums.get(at).copied().unwrap_or(0)))
     }
 
-    /// What arrived at a side.
+    /// Reads the counts of frames that arrived at a side.
     pub fn inbound(&self, side: usize) -> Result<InboundCounts, Error> {
         let [received, bytes, gone, own, too_long, other, wanted, unnoted] =
             self.book(u32::from(side == 1))?;
         Ok(InboundCounts { received, bytes, gone, own, too_long, other, wanted, unnoted })
     }
 
-    /// Copies of what arrived at a side that came to a mirror.
+    /// Reads the counts of copies that came to a mirror, made of frames that arrived at a side.
     pub fn outbound(&self, side: usize, mirror: usize) -> Result<OutboundCounts, Error> {
         let [passed, bytes, too_long, no_room] = self.book(outbound(side, mirror))?;
         Ok(OutboundCounts { passed, bytes, too_long, no_room })
     }
 
-    /// What arrived at a side and was handed to the other.
+    /// Reads the counts of frames that arrived at a side and were handed to the other.
     pub fn handed_over(&self, side: usize) -> Result<HandedCounts, Error> {
         self.handed(side, 1 - side.min(1))
     }
 
-    /// What arrived at a side and was handed to a mirror.
+    /// Reads the counts of frames that arrived at a side and were handed to a mirror.
     pub fn handed_to_mirror(&self, side: usize, mirror: usize) -> Result<HandedCounts, Error> {
         self.handed(side, 2 + mirror)
     }
@@ -134,7 +134,7 @@ impl TapCounts {
         Ok(HandedCounts { sent, dropped })
     }
 
-    /// Redirects from a side that failed.
+    /// Reads the counts of redirects from a side that failed.
     pub fn failed(&self, side: usize) -> Result<FailedCounts, Error> {
         let [down, too_long, memory, other, deaf] = self.book(FAILURES + u32::from(side == 1))?;
         Ok(FailedCounts { down, too_long, memory, deaf, other })

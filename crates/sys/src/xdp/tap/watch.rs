@@ -1,6 +1,6 @@
-//! What the drivers made of frames. Only the kernel's tracepoints tell a program that forwards in the kernel.
+//! Outcome of redirected frames in the drivers. Only the kernel's tracepoints report it for a program that forwards in the kernel.
 //!
-//! Where the tracepoints cannot be used, the reason is kept, and what they would have counted is not known.
+//! If the tracepoints cannot be used, the reason is kept, and these counts are unknown.
 
 use super::books::{self, TapCounts};
 use super::{TAP, TapOrders};

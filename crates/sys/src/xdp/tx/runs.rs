@@ -10,19 +10,19 @@ use std::sync::atomic::Ordering;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRun {
-    /// When the first is due, in ns of the monotonic clock.
+    /// Due time of the first frame, in ns of the monotonic clock.
     pub due_ns: u64,
-    /// From one to the next, in 2^-20 ns.
+    /// Time from one to the next, in 2^-20 ns.
     pub step: u64,
     /// Number of the first.
     pub number: u64,
-    /// At or after this time they stay unsent.
+    /// Frames stay unsent at or after this time.
     pub cutoff_ns: u64,
     pub count: u32,
     pub shape: u32,
 }
 
-/// How far the program is.
+/// Progress of the program through the runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunProgress {
     pub popped: u64,
@@ -34,7 +34,7 @@ pub struct RunProgress {
     pub failed: u64,
     /// Frames that left sooner after those before them than planned.
     pub ahead: u64,
-    /// How far behind its schedule it was at an instant, in ns; zero if it is on time.
+    /// Lag behind the schedule at an instant, in ns; zero if it is on time.
     pub lag_ns: u64,
     pub lag_since_ns: u64,
 }
@@ -50,7 +50,7 @@ impl RunQueue {
         Self { area, pushed: 0 }
     }
 
-    /// All that is shared with the program.
+    /// Memory that is shared with the program.
     pub(super) fn area(&self) -> &SharedArea {
         &self.area
     }
@@ -75,18 +75,19 @@ impl RunQueue {
             bytes[field..field + 4].copy_from_slice(&value.to_ne_bytes());
         }
         self.pushed += 1;
+        // Release: the program sees the whole run before it sees the counter.
         self.area.long(control::PUSHED).store(self.pushed, Ordering::Release);
         true
     }
 
-    /// Nothing leaves any more, whatever was pushed; a frame in the making still does.
+    /// Ends sending at once, whatever was pushed; a frame in the making still leaves.
     pub(super) fn stop(&self) {
         self.area.long(control::STOP).store(1, Ordering::Release);
     }
 
-    /// How far the program is.
+    /// Reads how far the program is.
     pub(super) fn progress(&self) -> RunProgress {
-        // In this order, so that "nothing left" is not read from before "all popped".
+        // The order matters: "nothing left" must not be read from before "all popped".
         let popped = self.read(control::POPPED);
         RunProgress {
             popped,
@@ -104,7 +105,7 @@ impl RunQueue {
         self.area.long(at).load(Ordering::Acquire)
     }
 
-    /// Whether everything that was pushed has been made. It may still wait for the end of its batch.
+    /// Returns true if everything that was pushed has been made. It may still wait for the end of its batch.
     pub(super) fn is_drained(&self) -> bool {
         let progress = self.progress();
         progress.popped == self.pushed && progress.left == 0

@@ -1,4 +1,4 @@
-//! What live frames are made of, and how the program in `bpf/send.bpf.c` finds it: a map for each table.
+//! Parts of live frames, and the maps in which the program in `bpf/send.bpf.c` finds them: one for each table.
 
 use super::{CHECKS, FILL, IMAGE, OPS};
 use crate::Error;
@@ -10,19 +10,19 @@ use crate::layout::send::{check, op, shape, value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum OpKind {
-    /// From the table of values.
+    /// Values from the table of values.
     Values = 0,
     StepUp = 1,
     StepDown = 2,
-    /// Start plus one of `step` numbers by chance.
+    /// Start plus one of `step` numbers at random.
     Random = 3,
-    /// All bits by chance.
+    /// All bits at random.
     RandomWhole = 4,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldChange {
-    /// How its value is found.
+    /// Rule for the values of the field.
     pub kind: OpKind,
     pub start: u128,
     /// Distance of values; for [`OpKind::Random`] how many there are to draw from.
@@ -40,7 +40,7 @@ pub struct FieldChange {
     pub wide: bool,
     /// Checksums that cover it, as bits.
     pub checks: u32,
-    /// Of [`OpKind::Values`]: index of the first.
+    /// Index of the first value, for [`OpKind::Values`].
     pub values_from: u32,
 }
 
@@ -50,7 +50,7 @@ pub struct ShapeChecksum {
     /// One's-complement sum of everything it covers that does not vary.
     pub base: u32,
     pub at: u16,
-    /// It is to be wrong.
+    /// The checksum is to be wrong.
     pub bad: bool,
     /// Zero is written as all ones.
     pub never_zero: bool,
@@ -66,7 +66,7 @@ pub struct ShapeChecksum {
 /// The frames of one lane and one size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameShape {
-    /// Where its frames are counted.
+    /// Lane that counts its frames.
     pub lane: u32,
     /// Frame length without FCS.
     pub len: u32,
@@ -74,11 +74,11 @@ pub struct FrameShape {
     pub image: Vec<u8>,
     /// The fill, and how much of it goes where.
     pub fill: u32,
-    /// Where the fill goes.
+    /// Offset of the fill in the frame.
     pub fill_at: u32,
     /// Bytes of it; 0 if the image holds everything.
     pub fill_len: u32,
-    /// Where the tag goes.
+    /// Offset of the tag in the frame.
     pub tag_at: u32,
     /// 16, 6 or, without a tag, 0.
     pub tag_len: u32,
@@ -92,7 +92,7 @@ pub struct FrameShape {
     pub checks: Vec<ShapeChecksum>,
 }
 
-/// All that frames are made of.
+/// All tables from which frames are made.
 #[derive(Clone, Debug, Default)]
 pub struct FrameTables {
     pub shapes: Vec<FrameShape>,
@@ -102,7 +102,6 @@ pub struct FrameTables {
     pub values: Vec<u128>,
     /// Fills, by index; at most [`FILL`] bytes each.
     pub fills: Vec<Vec<u8>>,
-    /// How many lanes there are.
     pub lanes: u32,
 }
 
@@ -154,7 +153,7 @@ fn wide_bytes(value: u128) -> [u8; 16] {
     bytes
 }
 
-/// A structure of the program: all zeros but for what is put at its fields.
+/// A structure of the program: all zeros but for the fields that are set.
 struct Encoded(Vec<u8>);
 
 impl Encoded {

@@ -9,7 +9,7 @@ struct KernelDouble {
     /// The producer's counter as last read.
     known: u32,
     sent: Vec<Vec<u8>>,
-    /// Addresses that are done with, not yet told.
+    /// Addresses that are done with, not yet reported.
     done: VecDeque<u64>,
     told: u32,
     skipped: usize,
