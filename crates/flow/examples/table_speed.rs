@@ -17,7 +17,7 @@ const ROUND: usize = 20_000_000;
 /// The packets' clock: ten million a second.
 const EVERY_NS: u64 = 100;
 
-/// What the machine knows of its memory.
+/// Memory operations of this machine.
 struct Machine;
 
 impl MemoryHints for Machine {
@@ -52,7 +52,7 @@ impl Numbers {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// From 0 to 1.
+    /// Returns a random number from 0 to 1.
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }

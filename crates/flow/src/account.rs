@@ -4,11 +4,11 @@
 
 use crate::ledger::MeterLedger;
 
-/// Whose elements those without a number at IANA are: the enterprise that IANA keeps for examples (RFC 5612), until this
-/// project has its own. What they mean is sent along (RFC 5610).
+/// Enterprise number of the elements that IANA does not define. IANA keeps it for examples (RFC 5612); it is used until this
+/// project has its own. The meaning of these elements is sent along (RFC 5610).
 pub const ENTERPRISE: u32 = 32473;
 
-/// What stands for a value that is not known.
+/// Placeholder for a value that is not known.
 pub const UNKNOWN: u64 = u64::MAX;
 
 /// A value of the ledger.
@@ -23,7 +23,7 @@ pub struct LedgerValue {
     pub set: fn(&mut MeterLedger, Option<u64>),
 }
 
-/// What accounts hold: a count, or one that may be unknown.
+/// Type of an account: a count, or a count that may be unknown.
 trait AccountValue {
     fn to_known(self) -> Option<u64>;
     fn from_known(value: Option<u64>) -> Self;

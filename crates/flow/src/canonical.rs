@@ -13,12 +13,12 @@ use crate::packet::protocol::{ICMP, ICMPV6};
 pub(crate) struct CanonicalKey {
     /// Lower end's address (2), upper end's (2), ports with protocol and tunnel, VLANs with the tunnel's number.
     pub(crate) words: [u64; 6],
-    /// Whether the source is the upper end.
+    /// True if the source is the upper end.
     pub(crate) flipped: bool,
 }
 
 impl CanonicalKey {
-    /// Of both directions alike.
+    /// Builds the same key for both directions.
     #[inline]
     pub(crate) fn of(key: &FlowKey) -> Self {
         let [source, destination] = ends(key);
@@ -29,7 +29,7 @@ impl CanonicalKey {
         Self { words: words(key, low, high, type_code), flipped: source > destination }
     }
 
-    /// Of this direction alone.
+    /// Builds a key for this direction alone.
     #[inline]
     pub(crate) fn one_way(key: &FlowKey) -> Self {
         let [source, destination] = ends(key);
@@ -60,7 +60,7 @@ impl CanonicalKey {
     }
 }
 
-/// Whether its "ports" are type and code.
+/// Returns whether the "ports" of a protocol are type and code.
 pub(crate) const fn is_icmp(protocol: u8) -> bool {
     matches!(protocol, ICMP | ICMPV6)
 }
@@ -76,7 +76,7 @@ const fn exchange(protocol: u8, question: u8, answer: u8) -> IcmpExchange {
     IcmpExchange { protocol, question, answer }
 }
 
-// Neighbour and router discovery are not in the list: their answers go to groups or come unasked, so the addresses of
+// Neighbour and router discovery are not in the list. Their answers go to groups or arrive unsolicited, so the addresses of
 // request and reply are not each other's reverse.
 const QUESTIONS: [IcmpExchange; 6] = [
     exchange(ICMP, 8, 0),       // echo

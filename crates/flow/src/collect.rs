@@ -1,4 +1,4 @@
-//! The receiving end: messages of exporters, ours and others', become records.
+//! Receives flow records: turns messages of our own and of other exporters into records.
 //!
 //! ```text
 //!  datagram or framed message -> Collector -> Session (one per exporter, domain and protocol)
@@ -11,8 +11,9 @@
 //! [`FlowGatherer`] makes records of. It does not listen: `flow-io` does. It neither scales sampled counts up nor joins the
 //! parts of a flow.
 //!
-//! Invariant: any bytes are fine. What is kept of all exporters together is bounded in memory, whatever they send; the work is
-//! proportional to their bytes; and every record an exporter numbers is delivered, lost, untold or pending in [`SessionCounts`].
+//! Invariant: any bytes are accepted as input. The memory kept for all exporters together is bounded, whatever they send. The
+//! work is proportional to their bytes. Every record that an exporter numbers is delivered, lost, untold or pending in
+//! [`SessionCounts`].
 
 mod addresses;
 mod allowed;

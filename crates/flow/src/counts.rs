@@ -3,7 +3,7 @@
 use crate::packet::IgnoredReason;
 use serde::{Deserialize, Serialize};
 
-/// Where packets went. Values add up over workers and intervals.
+/// Counts of packets by outcome. Values add up over workers and intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketCounts {
     /// Packets given to the parser. One that was merged on its way counts as the packets that it was on the wire.
@@ -13,25 +13,25 @@ pub struct PacketCounts {
     /// Ignored, by cause, in the order of [`IgnoredReason::ALL`]; in JSON by name.
     #[serde(with = "by_cause")]
     pub ignored: [u64; IgnoredReason::ALL.len()],
-    /// In a flow of the table, or in one that was reported.
+    /// Packets in a flow of the table, or in a flow that was reported.
     pub metered: u64,
-    /// Found no place in the table: counted here and in no record.
+    /// Packets that found no place in the table: counted here and in no record.
     pub untracked: u64,
-    /// In flows that the table still holds.
+    /// Packets in flows that the table still holds.
     pub live: u64,
-    /// In records that left the table.
+    /// Packets in records that left the table.
     pub recorded: u64,
     /// Records that left the table.
     pub records: u64,
     pub flows: u64,
-    /// Flows ended early for want of room.
+    /// Flows ended early to make room.
     pub evicted: u64,
     /// Packets whose time lay before that of one already seen in their flow.
     pub backwards: u64,
     /// Merged packets that were taken apart; in `seen` they are `merged_packets`.
     #[serde(default)]
     pub merged: u64,
-    /// What those were on the wire.
+    /// Packets on the wire that the merged ones stand for.
     #[serde(default)]
     pub merged_packets: u64,
     /// Packets that are too long for the wire and could not be taken apart: each counts as one.
@@ -72,17 +72,17 @@ impl PacketCounts {
         self.ignored[cause as usize] += 1;
     }
 
-    /// The same of several.
+    /// Counts several packets that are not metered.
     pub fn ignore_several(&mut self, cause: IgnoredReason, packets: u64) {
         self.ignored[cause as usize] += packets;
     }
 
-    /// All that were ignored.
+    /// Returns the number of ignored packets.
     pub fn ignored(&self) -> u64 {
         self.ignored.iter().sum()
     }
 
-    /// How many packets more there were on the wire than came from the source.
+    /// Returns by how much the packets on the wire exceed the packets from the source.
     pub const fn split_off(&self) -> u64 {
         self.merged_packets - self.merged
     }
@@ -127,7 +127,7 @@ impl PacketCounts {
         }
     }
 
-    /// What does not add up.
+    /// Returns the sums that do not balance.
     pub fn imbalances(&self) -> Vec<CountImbalance> {
         [
             (

@@ -11,15 +11,15 @@ use crate::record::FlowRecord;
 #[derive(Clone, Copy, Debug)]
 pub struct FlowElement {
     pub name: &'static str,
-    /// What people type for it.
+    /// Short name for users to type.
     pub short: &'static str,
-    /// Its number at IANA, 0 if it has none.
+    /// IANA's number of the element; 0 if it has none.
     pub id: u16,
-    /// Whether it is the reverse of that element (RFC 5103).
+    /// True if it is the reverse of that element (RFC 5103).
     pub reverse: bool,
-    /// What its values are.
+    /// Kind of its values.
     pub kind: ElementKind,
-    /// What they count, if anything.
+    /// Unit that its values count, if any.
     pub unit: &'static str,
     pub meaning: &'static str,
     /// Its value in a record.
@@ -43,17 +43,17 @@ pub enum ElementKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementValue<'a> {
-    /// Of [`ElementKind::Unsigned`] and [`ElementKind::Time`].
+    /// Value of [`ElementKind::Unsigned`] and [`ElementKind::Time`].
     Number(u64),
-    /// Of [`ElementKind::Address`].
+    /// Value of [`ElementKind::Address`].
     Address([u8; 16]),
-    /// Of [`ElementKind::Mac`].
+    /// Value of [`ElementKind::Mac`].
     Mac([u8; 6]),
-    /// Of [`ElementKind::Word`].
+    /// Value of [`ElementKind::Word`].
     Word(&'static str),
-    /// Of [`ElementKind::Flag`].
+    /// Value of [`ElementKind::Flag`].
     Flag(bool),
-    /// Of [`ElementKind::Fields`].
+    /// Value of [`ElementKind::Fields`].
     Fields(&'a OtherFields),
 }
 
@@ -81,7 +81,7 @@ const U16: ElementKind = ElementKind::Unsigned(16);
 const U32: ElementKind = ElementKind::Unsigned(32);
 const U64: ElementKind = ElementKind::Unsigned(64);
 
-/// What a record has of other exporters, if it comes from one.
+/// Returns a foreign field of a record; the default if the record comes from our own meter.
 fn foreign<T: Default>(record: &FlowRecord, field: impl Fn(&ForeignFields) -> T) -> T {
     record.foreign.as_deref().map(field).unwrap_or_default()
 }
@@ -193,7 +193,7 @@ fn number(value: impl Into<u64>) -> ElementValue<'static> {
     ElementValue::Number(value.into())
 }
 
-/// The word for it.
+/// Returns the word for a kind of tunnel.
 const fn tunnel(tunnel: TunnelKind) -> &'static str {
     match tunnel {
         TunnelKind::None => "",

@@ -5,8 +5,8 @@
 //!  FlowRecord -> Exporter: shape -> template -> open message ==full, old, or asked==> MessageSink
 //!                           templates and options, when due -^
 //! ```
-//! Nothing here sends: messages are handed to a [`MessageSink`], times are arguments. The encoders allocate nothing per record:
-//! a template is a list of sections, each with its fields and the code that writes them.
+//! The module sends nothing: it hands messages to a [`MessageSink`] and gets times as arguments. The encoders allocate nothing
+//! per record: a template is a list of sections, each with its fields and the code that writes them.
 //!
 //! Invariant: what a record stands for is in exactly one message handed out or in the open one, or was counted as
 //! [unfit](MessageExporter::unfit) for the format.
@@ -29,11 +29,11 @@ use crate::ledger::CarriedRecords;
 #[derive(Clone, Copy, Debug)]
 pub struct ExportMessage<'a> {
     pub bytes: &'a [u8],
-    /// What its flow records stand for.
+    /// Packets and bytes of its flow records.
     pub carried: CarriedRecords,
-    /// Templates and options records in it.
+    /// Number of templates and options records in it.
     pub own_records: u64,
-    /// By how much it moves the sequence number.
+    /// Number by which it advances the sequence number.
     pub step: u32,
 }
 

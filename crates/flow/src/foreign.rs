@@ -12,13 +12,13 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub const REVERSE_ENTERPRISE: u32 = 29305;
 /// Bytes that the other fields of a record take at most, each with `FIELD_BYTES` of its own.
 pub const OTHER_BYTES_MOST: usize = 512;
-/// What a field takes beside its value: enterprise, number and length.
+/// Bytes of a field beside its value: enterprise, number and length.
 const FIELD_BYTES: usize = 8;
 
-/// Fields that only other exporters send. Zero is not known.
+/// Fields that only other exporters send. Zero means that the value is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForeignFields {
-    /// Where the flow left the exporter: the number of an interface.
+    /// Number of the interface by which the flow left the exporter.
     pub output: u32,
     /// The autonomous system of the source.
     pub source_as: u32,
@@ -45,7 +45,7 @@ pub struct ForeignFields {
 }
 
 impl ForeignFields {
-    /// The same of the way back: what is of the ends changes places, what is of the exporter stays.
+    /// Returns the fields of the opposite direction: fields of the two ends change places, fields of the exporter stay.
     #[must_use]
     pub fn reversed(&self) -> Self {
         Self {
@@ -71,12 +71,12 @@ pub struct OtherFields {
 impl OtherFields {
     pub const NONE: &'static Self = &Self { bytes: Vec::new(), left_out: 0 };
 
-    /// Whether there are none, and none was left out.
+    /// Returns whether there are no fields, and none was left out.
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.left_out == 0
     }
 
-    /// Fields that found no room.
+    /// Returns the number of fields that found no room.
     pub const fn left_out(&self) -> u16 {
         self.left_out
     }
@@ -99,8 +99,8 @@ impl OtherFields {
         OtherFieldsIter { bytes: &self.bytes }
     }
 
-    /// Appends an object of JSON: names as IANA has them, `enterprise/number` where it has none. A name that comes again has
-    /// `#2` behind it, and so on. `fieldsLeftOut` says how many found no room.
+    /// Appends a JSON object: names as IANA has them, `enterprise/number` for other elements. A repeated name gets `#2`
+    /// appended, and so on. `fieldsLeftOut` is the number of fields that found no room.
     pub fn append_json(&self, text: &mut String) {
         let mut before = '{';
         for (at, field) in self.fields().enumerate() {
@@ -167,12 +167,12 @@ impl OtherField<'_> {
     }
 }
 
-/// The element of an enterprise (0: IANA) as the registry has it, if it does.
+/// Returns the element of an enterprise (0: IANA) if the registry has it.
 fn registered(enterprise: u32, id: u16) -> Option<&'static iana::RegisteredElement> {
     matches!(enterprise, 0 | REVERSE_ENTERPRISE).then(|| iana::element(id)).flatten()
 }
 
-/// The name of an element of ours.
+/// Returns the name of one of our own elements.
 fn own_name(enterprise: u32, id: u16) -> Option<&'static str> {
     let mut all = own::ALL.iter().filter(|_| enterprise == ENTERPRISE);
     all.find(|(own, ..)| *own == id).map(|(_, name, ..)| *name)
@@ -180,13 +180,13 @@ fn own_name(enterprise: u32, id: u16) -> Option<&'static str> {
 
 /// The kind of a field's values; bytes if it is not known.
 pub fn field_kind(enterprise: u32, id: u16) -> DataKind {
-    // As numbers, because the collector reads them back.
+    // These are numbers, because the collector reads them back.
     let of_group = enterprise == ENTERPRISE && own::OF_GROUP.contains(&id);
     registered(enterprise, id)
         .map_or(if of_group { DataKind::Unsigned } else { DataKind::Bytes }, |element| element.kind)
 }
 
-/// What a field is called: by IANA's name, or `enterprise/number` where it has none.
+/// Returns the name of a field: IANA's name, or `enterprise/number` if it has none.
 pub fn field_name(enterprise: u32, id: u16) -> String {
     match registered(enterprise, id) {
         Some(element) if enterprise == 0 => element.name.to_owned(),
@@ -195,7 +195,7 @@ pub fn field_name(enterprise: u32, id: u16) -> String {
     }
 }
 
-/// Appends a value as its kind is written. Says whether its length fits the kind.
+/// Appends a value in the notation of its kind. Returns whether its length fits the kind.
 fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
     match (kind, value) {
         // RFC 7011 section 6.2: exporters may send integers in fewer bytes than their type has.
@@ -231,12 +231,12 @@ fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
     true
 }
 
-/// A big-endian number behind the bits of another.
+/// Appends a big-endian number to the bits of another.
 fn shifted_in(before: u64, value: &[u8]) -> u64 {
     value.iter().fold(before, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-/// JSON has no word for what is not a number.
+/// JSON has no numbers for infinity and NaN, so these are written as text.
 fn append_float(value: f64, text: &mut String) {
     if value.is_finite() {
         append(text, format_args!("{value}"));
@@ -245,7 +245,7 @@ fn append_float(value: f64, text: &mut String) {
     }
 }
 
-/// NetFlow 9 fills a text of fixed length with zeros.
+/// Trailing zeros are removed: NetFlow 9 fills a text of fixed length with them.
 fn append_text(value: &str, text: &mut String) {
     text.push('"');
     for c in value.trim_end_matches('\0').chars() {
@@ -258,7 +258,7 @@ fn append_text(value: &str, text: &mut String) {
     text.push('"');
 }
 
-/// As RFC 5103 spells it: `reverse` and the name with its first letter capitalised.
+/// Builds a reverse name as RFC 5103 spells it: `reverse` and the name with its first letter capitalised.
 pub(crate) fn reverse_name(name: &str) -> String {
     let mut reversed = format!("reverse{name}");
     if let Some(first) = reversed.get_mut(7..8) {

@@ -5,12 +5,13 @@
 //!  order of another program -> ordered -+-> GroupElection -> tick -> Advertisement to send
 //!  export: set_watermark, set_coverage '                         -> RoleChange: replay from this watermark on
 //! ```
-//! Every member meters all the time. One is active and exports; the others are standbys and keep what they would have exported. The
-//! active member advertises its watermark: everything that left its table before that time has been exported. A standby that hears
-//! no active member any more takes over in a new term and exports its own records from the last watermark on.
+//! Every member meters all the time. One is active and exports; the others are standbys and keep the records that they would
+//! have exported. The active member advertises its watermark: everything that left its table before that time has been
+//! exported. A standby that receives no advertisement of an active member takes over in a new term and exports its own records
+//! from the last watermark on.
 //!
-//! Two members may be active at once when they cannot hear each other. That is harmless, because the collector counts a record that
-//! comes twice once. So every rule here prefers two active members to none, and an early watermark to a late one.
+//! Two members may be active at once when they cannot reach each other. That is harmless, because the collector counts a record
+//! that comes twice once. So every rule here prefers two active members to none, and an early watermark to a late one.
 //!
 //! A margin belongs around each watermark: two members see a flow end at slightly different times. The owner of the kept records
 //! subtracts it, here watermarks are as they were advertised.
@@ -46,7 +47,7 @@ use std::fmt;
 /// A time of leadership: it begins when a member takes over and ends when it becomes a standby. Later terms are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupTerm {
-    /// Greater by one at least than in every term that the member had heard of.
+    /// Greater by at least one than every term that the member knew of.
     pub count: u64,
     /// The member that is active in it.
     pub meter: u32,
@@ -63,7 +64,7 @@ impl fmt::Display for GroupTerm {
     }
 }
 
-/// Whether a member exports.
+/// Role of a member: whether it exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupRole {
     Active { term: GroupTerm },
@@ -84,7 +85,7 @@ impl GroupRole {
     }
 }
 
-/// What another program orders a member to be.
+/// Role that another program orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderedRole {
     Active,
@@ -97,12 +98,12 @@ pub enum RoleChange {
     /// Export what was kept from `replay_from_ns` on, less the margin, and then what comes.
     BecameActive {
         term: GroupTerm,
-        /// The last watermark of the former active member; zero if none was ever heard.
+        /// The last watermark of the former active member; zero if none was ever received.
         replay_from_ns: u64,
     },
     /// Export nothing more; keep records.
     BecameStandby {
-        /// The member that is active now, if one was heard.
+        /// The member that is active now, if it is known.
         active: Option<u32>,
     },
 }

@@ -1,8 +1,8 @@
 //! Hashes of flows: of words under a secret, for the table; and the flow's number, which leaves the machine.
 //!
-//! The two have keys of their own. Every process draws a new one for the table, so nobody can choose packets that meet in
-//! one bucket; its values never leave the process, since they would tell of the key. A flow's number is made with a key that
-//! the user may set, so that several meters and readers agree on it, and is the same for both directions.
+//! The two have keys of their own. Every process draws a new key for the table, so that an attacker cannot choose packets that
+//! meet in one bucket. Its values never leave the process, because they would reveal the key. The user may set the key of the
+//! flow numbers, so that several meters and readers agree on them. A flow's number is the same for both directions.
 //!
 //! The hash multiplies two words to 128 bits and folds the halves. It is no message authentication code, and the table
 //! does not need one: it compares whole keys and looks in at most two buckets.
@@ -25,7 +25,7 @@ impl fmt::Debug for WordHasher {
 }
 
 impl WordHasher {
-    /// With a key of 128 bits.
+    /// Creates a hasher with a key of 128 bits.
     pub const fn new(key: [u64; 2]) -> Self {
         let mut seeds = [0; 8];
         let mut n = 0;
@@ -40,13 +40,13 @@ impl WordHasher {
 
     #[inline]
     pub const fn two(&self, words: [u64; 2]) -> u64 {
-        // Each word meets a secret before the multiplication, so nobody outside can choose a factor of zero. A second
-        // product spreads the result over all bits: bucket and tag are taken from different ones.
+        // Each word is combined with a secret before the multiplication, so that an attacker cannot choose a factor of zero. A
+        // second product spreads the result over all bits: bucket and tag are taken from different ones.
         let [s0, s1, s2, s3, ..] = self.seeds;
         fold(fold(words[0] ^ s0, words[1] ^ s1) ^ s2, s3)
     }
 
-    /// Of six words, 128 bits.
+    /// Hashes six words to 128 bits.
     #[inline]
     pub const fn six(&self, words: &[u64; 6]) -> [u64; 2] {
         let [s0, s1, s2, s3, s4, s5, s6, s7] = self.seeds;

@@ -1,12 +1,13 @@
-//! What the meters of a group say of a flow so that a collector can tell which packets of it a record has.
+//! History of a flow by the meters of a group, by which a collector finds out which packets of the flow a record has.
 //!
 //! Meters that see copies of one link cut a flow into records at different moments, and each counts from another packet: it was
 //! started later, or it lost some. So a count alone says nothing. A count *since a packet that the other meters know, too*, does.
 //!
-//! Such a packet is a [`Landmark`]. Meters choose them without talking to each other, by what packets carry: of each direction, in
-//! each part of its time, the packet with the smallest number, and the first and the last one before and after a silence. Each record
-//! names the latest landmarks and what came since, so one that another meter has named as well says where among all packets
-//! of the direction the record ends. See `docs/decisions/0037-landmarks.md`.
+//! Such a packet is a [`Landmark`]. Meters choose landmarks without talking to each other, by the content of packets: in each
+//! direction and each part of its time, the packet with the smallest number, and the first packet after and the last one before
+//! a silence. Each record names the latest landmarks and the totals since each of them. If another meter has named the same
+//! landmark, it gives the position of the record's end among all packets of the direction. See
+//! `docs/decisions/0037-landmarks.md`.
 
 mod coding;
 
@@ -17,14 +18,14 @@ use crate::foreign::OtherFields;
 /// Landmarks of a direction that a record names, the latest. Clocks differ, so meters do not always choose the same one.
 pub const LANDMARKS: usize = 5;
 
-/// Which meter of which group made a record.
+/// Identifies the group, the meter and the interface that made a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupMark {
     /// Number of the group: a hash of its name.
     pub group: u64,
     /// Number of the meter in the group.
     pub meter: u32,
-    /// Which of the meter's interfaces, in their order: the same link has the same number at all meters.
+    /// Index of the meter's interface: the same link has the same index at all meters.
     pub lane: u16,
 }
 
@@ -36,7 +37,7 @@ pub struct CountTotals {
     pub frame_bytes: u64,
 }
 
-/// By what a packet was chosen.
+/// Reason for which a packet was chosen as a landmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LandmarkKind {
     /// Its number is the smallest in a part of the flow's time.
@@ -51,44 +52,45 @@ pub enum LandmarkKind {
 /// A packet that all meters of a group recognise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Landmark {
-    /// What it carries, as a number.
+    /// Hash of its content.
     pub content: u32,
     pub kind: LandmarkKind,
-    /// When it came, nanoseconds since 1970. 0: there is no landmark.
+    /// Time of the packet, nanoseconds since 1970. 0: there is no landmark.
     pub at_ns: u64,
-    /// No other packet of its direction that carries the same came closer to it, in microseconds; of the first and the last ones, no
-    /// other such.
+    /// Time to the nearest packet of its direction with the same content, in microseconds. Of the first and the last ones, time
+    /// to the nearest packet of that kind.
     pub alone_us: u32,
-    /// What came since, without it.
+    /// Totals since the landmark, without it.
     pub since: CountTotals,
 }
 
-/// What a meter says of one direction of a flow.
+/// History of one direction of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionHistory {
-    /// All that the meter has seen of it without a gap, up to the end of the record.
+    /// Totals that the meter has seen of it without a gap, up to the end of the record.
     pub followed: CountTotals,
-    /// The latest first.
+    /// Landmarks, the latest first.
     pub landmarks: [Landmark; LANDMARKS],
 }
 
-/// See the module.
+/// History of a flow; see the module documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowHistory {
     pub mark: GroupMark,
-    /// Whether the source of the record is the end that comes second in the order of ends.
+    /// True if the source of the record is the end that comes second in the order of ends.
     pub flipped: bool,
-    /// The meter came while the flow was going on, or lost packets of it, a short time ago: other meters may know none of its landmarks.
+    /// True if the meter started while the flow was running, or lost packets of it, a short time ago: other meters may know
+    /// none of its landmarks.
     pub is_strange: bool,
-    /// Since when it follows the flow, nanoseconds since 1970.
+    /// Time since which the meter follows the flow, nanoseconds since 1970.
     pub since_ns: u64,
-    /// As the record has them.
+    /// Direction that the record calls forward.
     pub forward: DirectionHistory,
     pub reverse: DirectionHistory,
 }
 
 impl GroupMark {
-    /// The number of a group of this name (FNV-1a, 64 bits).
+    /// Returns the number of a group of this name (FNV-1a, 64 bits).
     pub fn number(name: &str) -> u64 {
         name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -97,7 +99,7 @@ impl GroupMark {
 }
 
 impl CountTotals {
-    /// Sums wrap: a sum may have begun below zero, and nobody can send so much that it matters.
+    /// Adds the totals. Sums wrap: a sum may have begun below zero, and no flow is large enough to overflow.
     pub(crate) const fn plus(self, more: Self) -> Self {
         Self {
             packets: self.packets.wrapping_add(more.packets),
@@ -106,7 +108,7 @@ impl CountTotals {
         }
     }
 
-    /// The difference, which may be below zero.
+    /// Returns the difference, which may be below zero.
     pub(crate) const fn less(self, less: Self) -> Self {
         Self {
             packets: self.packets.wrapping_sub(less.packets),
@@ -115,12 +117,12 @@ impl CountTotals {
         }
     }
 
-    /// Whether it has more packets than another.
+    /// Returns whether it has more packets than another.
     pub(crate) const fn is_beyond(self, other: Self) -> bool {
         self.less(other).packets.cast_signed() > 0
     }
 
-    /// What is more here than there, of each count.
+    /// Returns the excess over another, of each count.
     pub(crate) const fn beyond(self, other: Self) -> Self {
         const fn more(value: u64) -> u64 {
             if value.cast_signed() > 0 { value } else { 0 }
@@ -129,12 +131,12 @@ impl CountTotals {
         Self { packets: more(packets), bytes: more(bytes), frame_bytes: more(frame_bytes) }
     }
 
-    /// The one with fewer packets.
+    /// Returns the one with fewer packets.
     pub(crate) const fn least(self, other: Self) -> Self {
         if other.is_beyond(self) { self } else { other }
     }
 
-    /// The one with more packets.
+    /// Returns the one with more packets.
     pub(crate) const fn most(self, other: Self) -> Self {
         if other.is_beyond(self) { other } else { self }
     }
@@ -155,12 +157,12 @@ impl DirectionHistory {
 }
 
 impl FlowHistory {
-    /// What a direction had, by the order of the record.
+    /// Returns the history of a direction, by the order of the record.
     pub const fn direction(&self, is_reverse: bool) -> &DirectionHistory {
         if is_reverse { &self.reverse } else { &self.forward }
     }
 
-    /// Adds it to the fields that have no column, so that it is stored with its record.
+    /// Adds the history to the fields that have no column, so that it is stored with its record.
     pub(crate) fn add_to(&self, fields: &mut OtherFields) {
         let Self { mark, .. } = self;
         for (id, value) in
@@ -171,7 +173,8 @@ impl FlowHistory {
         fields.add(ENTERPRISE, own::TRACK, &self.encode());
     }
 
-    /// Reads it from stored fields, by the names of their elements: numbers, and bytes as `0x…`. `None`: they are not of a group.
+    /// Reads a history from stored fields, by the names of their elements: numbers, and bytes as `0x…`. `None`: the record is
+    /// not of a group.
     pub fn of_fields<'a>(
         number: impl Fn(&str) -> Option<u64>,
         bytes: impl Fn(&str) -> Option<&'a str>,
@@ -188,7 +191,7 @@ impl FlowHistory {
         Self::decode(mark, &track?)
     }
 
-    /// Sets what an element of ours tells. Numbers that do not fit are of nobody's meter.
+    /// Sets the value of one of our own elements. Numbers that do not fit become 0, which is the number of no meter.
     pub(crate) fn set(&mut self, element: u16, value: u64) {
         match element {
             own::GROUP => self.mark.group = value,
@@ -198,7 +201,7 @@ impl FlowHistory {
         }
     }
 
-    /// Takes what [`encode`](Self::encode) wrote. What cannot be read says nothing.
+    /// Reads the output of [`encode`](Self::encode). Bytes that cannot be read leave an empty history.
     pub(crate) fn set_track(&mut self, track: &[u8]) {
         *self = Self::decode(self.mark, track).unwrap_or_else(|| Self { mark: self.mark, ..Self::default() });
     }

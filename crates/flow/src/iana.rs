@@ -7,11 +7,11 @@ use std::sync::LazyLock;
 pub struct RegisteredElement {
     pub id: u16,
     pub name: &'static str,
-    /// What its values are.
+    /// Kind of its values.
     pub kind: DataKind,
 }
 
-/// What values are, as far as they are shown differently.
+/// Kind of values, as far as they are shown differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataKind {
     /// Whole numbers, and times that are.
@@ -55,12 +55,12 @@ fn kind(word: &str) -> DataKind {
     }
 }
 
-/// The element of that name, however its letters are written.
+/// Finds an element by name, ignoring case.
 pub fn element_named(name: &str) -> Option<&'static RegisteredElement> {
     ELEMENTS.iter().find(|element| element.name.eq_ignore_ascii_case(name))
 }
 
-/// The element of that number.
+/// Finds an element by number.
 pub fn element(id: u16) -> Option<&'static RegisteredElement> {
     ELEMENTS.binary_search_by_key(&id, |element| element.id).ok().map(|at| &ELEMENTS[at])
 }

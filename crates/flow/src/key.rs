@@ -1,10 +1,10 @@
-//! Which flow a packet is of.
+//! Key that identifies the flow of a packet.
 
 use crate::canonical::{CanonicalKey, counterpart, is_icmp, question};
 use crate::packet::{MAPPED, PacketInfo, TunnelKind};
 use serde::{Deserialize, Serialize};
 
-/// What tells flows apart, as one end sees it: the source is the end that spoke first, or the lower one in a canonical key.
+/// Identity of a flow, as one end sees it: the source is the end that spoke first, or the lower one in a canonical key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FlowKey {
     /// Source address; IPv4 is mapped.
@@ -14,7 +14,7 @@ pub struct FlowKey {
     /// Destination port; of ICMP, type and code where they are asked for.
     pub destination_port: u16,
     pub protocol: u8,
-    /// What it is carried in.
+    /// Kind of tunnel that carries it.
     pub tunnel: TunnelKind,
     pub vlan: u16,
     /// The VLAN tag inside the outermost one.
@@ -39,7 +39,7 @@ impl FlowKey {
         }
     }
 
-    /// As the other end sees it: the key of what comes back. An ICMP request becomes its reply, and a reply its request.
+    /// Returns the key of the opposite direction. An ICMP request becomes its reply, and a reply its request.
     #[must_use]
     pub const fn reversed(self) -> Self {
         let mut reversed = Self { source: self.destination, destination: self.source, ..self };
@@ -54,14 +54,15 @@ impl FlowKey {
         reversed
     }
 
-    /// The key that both ends have in common: its source is the lower end, an answer of ICMP is the question.
+    /// Returns the key that both ends have in common: its source is the lower end, and an ICMP answer is written as its
+    /// question.
     #[must_use]
     pub fn canonical(self) -> Self {
         let canonical = CanonicalKey { flipped: false, ..CanonicalKey::of(&self) };
         canonical.key(question(self.protocol, self.destination_port))
     }
 
-    /// Whether its addresses are of IPv4, both: one that is not has no room in four bytes.
+    /// Returns whether both addresses are IPv4. Both must be, because an address that is not does not fit into four bytes.
     pub fn is_ipv4(&self) -> bool {
         self.source.starts_with(&MAPPED) && self.destination.starts_with(&MAPPED)
     }

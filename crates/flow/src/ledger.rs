@@ -3,12 +3,12 @@
 use crate::counts::{CountImbalance, PacketCounts};
 use serde::{Deserialize, Serialize};
 
-/// Packets before the parser. What a source cannot know is absent, never zero.
+/// Packets before the parser. Values that a source cannot know are absent, never zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureCounts {
-    /// Received, as the interface counts; packets of a file. In packets on the wire, as far as that is known.
+    /// Packets that the interface received by its own counter, or packets of a file. Packets on the wire, if that is known.
     pub arrived: Option<u64>,
-    /// Sent by this machine, and seen at the interface: not in `arrived`.
+    /// Packets that this machine sent, as seen at the interface: not in `arrived`.
     #[serde(default)]
     pub sent: u64,
     /// Dropped by the interface or its driver.
@@ -30,10 +30,10 @@ pub struct ExportCounts {
     pub sent: CarriedRecords,
     /// Encoded, and refused by the transport.
     pub refused: CarriedRecords,
-    /// Not sent, because another meter of the group exports.
+    /// Records not sent, because another meter of the group exports.
     #[serde(default)]
     pub left_to_others: CarriedRecords,
-    /// In the queue or in a message that is not full yet.
+    /// Records in the queue or in a message that is not full yet.
     pub waiting: CarriedRecords,
     pub messages: u64,
     pub message_bytes: u64,
@@ -49,7 +49,7 @@ pub struct CarriedRecords {
     pub bytes: u64,
 }
 
-/// Everything a meter knows of its own losses.
+/// All counts of a meter about its own losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterLedger {
     pub capture: CaptureCounts,
@@ -66,7 +66,7 @@ impl CarriedRecords {
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    /// `of` less `part`, if both are parts of this sum.
+    /// Subtracts `part` from `of`, if both are parts of this sum.
     #[must_use]
     pub const fn less(self, of: Self, part: Self) -> Self {
         // Saturates only below a sum that has: else the part was in it, and a bug must show in tests.
@@ -82,7 +82,7 @@ impl CarriedRecords {
 }
 
 impl MeterLedger {
-    /// What does not add up. `Counts` balance at any time; the queue only between two batches.
+    /// Returns the sums that do not balance. `Counts` balance at any time; the queue only between two batches.
     pub fn imbalances(&self) -> Vec<CountImbalance> {
         let export = &self.export;
         let mut accounted = CarriedRecords::default();

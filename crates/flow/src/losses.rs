@@ -1,6 +1,6 @@
 //! Records that an output was offered and does not have, by cause.
 //!
-//! Invariant: whoever counts a loss names its cause, so the sum over the causes is all that was lost.
+//! Invariant: every counted loss has a cause, so the sum over the causes is the total loss.
 
 use crate::ledger::CarriedRecords;
 use serde::ser::SerializeMap as _;
@@ -13,9 +13,9 @@ pub enum LossCause {
     QueueFull,
     /// Its format has no field for what is in the record.
     Unfit,
-    /// It took nothing for so long that it was not waited for any more.
+    /// It accepted no record for too long, so the meter stopped waiting for it.
     GivenUp,
-    /// The meter is a standby, and heard of no meter of its group that has exported them.
+    /// The meter is a standby, and no meter of its group reported that it exported them.
     Unreported,
     /// It could not be reached.
     Unreachable,
@@ -39,7 +39,7 @@ impl LossCause {
         }
     }
 
-    /// What it means, for people.
+    /// Returns a description for users.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::QueueFull => "its queue was full, it was too slow",
@@ -51,7 +51,7 @@ impl LossCause {
         }
     }
 
-    /// Whether the output itself failed. Otherwise it works, and only the result is incomplete.
+    /// Returns whether the output itself failed. Otherwise it works, and only the result is incomplete.
     pub const fn is_failure(self) -> bool {
         matches!(self, Self::GivenUp | Self::Unreachable | Self::Refused)
     }
@@ -88,14 +88,14 @@ impl RecordLosses {
         self.total() == CarriedRecords::default()
     }
 
-    /// Whether the output itself failed.
+    /// Returns whether the output itself failed.
     pub fn has_failure(&self) -> bool {
         self.by_cause().any(|(cause, _)| cause.is_failure())
     }
 }
 
 impl Serialize for RecordLosses {
-    /// As a map of the causes that cost records.
+    /// Serializes a map of the causes that cost records.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (cause, carried) in self.by_cause() {

@@ -1,4 +1,4 @@
-//! What a meter says of its place in a group of which one meter exports for all.
+//! A meter's report on its place in a group of which one meter exports for all.
 
 use crate::export::section::own;
 use serde::{Deserialize, Serialize};
@@ -10,20 +10,20 @@ pub struct GroupMembership {
     pub meter: u32,
     /// The term in which the meter is active; 0: it is a standby.
     pub term: u64,
-    /// When it became that, nanoseconds since 1970.
+    /// Time of the last change of role, nanoseconds since 1970.
     pub since_ns: u64,
-    /// Before it became active it had not heard the active meter for so long.
+    /// Time for which it had received nothing from the active meter before it became active.
     pub silent_ns: u64,
-    /// It has exported what left its table from this time on, nanoseconds since 1970.
+    /// It has exported the records that left its table from this time on, nanoseconds since 1970.
     pub replay_from_ns: u64,
-    /// Records that it had kept and exported then.
+    /// Number of kept records that it exported then.
     pub replayed: u64,
     /// Packets of its copy of the link since its start.
     pub packets: u64,
 }
 
 impl GroupMembership {
-    /// Sets what an element of ours tells.
+    /// Sets the value of one of our own elements.
     pub(crate) fn set(&mut self, element: u16, value: u64) {
         *match element {
             own::GROUP => &mut self.group,
@@ -38,7 +38,7 @@ impl GroupMembership {
         } = value;
     }
 
-    /// The numbers behind the group and the meter, in the order of the template.
+    /// Returns the numbers behind the group and the meter, in the order of the template.
     pub(crate) const fn values(&self) -> [u64; 6] {
         [self.term, self.since_ns, self.silent_ns, self.replay_from_ns, self.replayed, self.packets]
     }

@@ -1,5 +1,5 @@
-//! What the meter needs to know of a packet: the *unified header*, of fixed size. The parser here makes it, or a BPF
-//! program in the driver does.
+//! Summary of a packet for the meter: the *unified header*, of fixed size. The parser here makes it, or a BPF program in the
+//! driver does.
 //!
 //! It holds values only, in the machine's own byte order.
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The first twelve bytes of an IPv4 address written as an IPv6 address.
 pub const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
-/// An IPv4 address as it is in a packet.
+/// Converts an IPv4 address to an IPv4-mapped IPv6 address.
 #[inline]
 pub(crate) fn mapped(address: [u8; 4]) -> [u8; 16] {
     (0xffff_0000_0000 | u128::from(u32::from_be_bytes(address))).to_be_bytes()
@@ -45,7 +45,7 @@ pub struct PacketInfo {
     /// Source address; IPv4 is [mapped](MAPPED).
     pub source: [u8; 16],
     pub destination: [u8; 16],
-    /// When it arrived, nanoseconds since 1970.
+    /// Time of arrival, nanoseconds since 1970.
     pub at_ns: u64,
     /// Length of the metered IP packet, as its header states it; of all of them if it stands for several.
     pub bytes: u32,
@@ -68,9 +68,9 @@ pub struct PacketInfo {
     pub tos: u8,
     /// See [`flags`].
     pub flags: u8,
-    /// What it was carried in.
+    /// Kind of tunnel that carried it.
     pub tunnel: TunnelKind,
-    /// Which input it came by; an index of the meter's.
+    /// Index of the meter's input by which it came.
     pub input: u16,
     /// VXLAN network, GTP tunnel, GRE key; 0 where there is none.
     pub tunnel_id: u32,
@@ -82,16 +82,16 @@ pub struct PacketInfo {
     pub outer_source: [u8; 16],
     /// See `outer_source`.
     pub outer_destination: [u8; 16],
-    /// What it carries, as a number: the same at every meter that sees a copy of it.
+    /// Hash of its content: the same at every meter that sees a copy of it.
     pub content: u32,
-    /// How many packets on the wire it stands for, if it is [merged](flags::MERGED).
+    /// Number of packets on the wire that it stands for, if it is [merged](flags::MERGED).
     pub segments: u16,
     /// Length of each of them but the last, which may be shorter.
     pub segment_bytes: u16,
 }
 
 impl PacketInfo {
-    /// How many packets on the wire it stands for.
+    /// Returns the number of packets on the wire that it stands for.
     #[inline]
     pub const fn packets(&self) -> u16 {
         if self.flags & flags::MERGED == 0 { 1 } else { self.segments }
@@ -109,7 +109,7 @@ impl PacketInfo {
         Some((first, Self { bytes, frame_bytes, segments: others, ..*self }))
     }
 
-    /// The length of the metered IP packet of each packet on the wire.
+    /// Returns the length of the metered IP packet of each packet on the wire.
     pub fn packet_lengths(&self) -> impl Iterator<Item = u32> {
         let longer = u32::from(self.packets()).saturating_sub(1);
         let length = u32::from(self.segment_bytes);
@@ -118,7 +118,7 @@ impl PacketInfo {
     }
 }
 
-/// What a metered packet was carried in, innermost.
+/// Innermost tunnel that carried a metered packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -157,9 +157,9 @@ pub enum IgnoredReason {
     BadIp = 4,
     /// More nested headers than the parser follows.
     TooDeep = 5,
-    /// Passed over by sampling.
+    /// The packet was skipped by sampling.
     Sampled = 6,
-    /// Left to another meter that sees the same traffic and meters this share of it.
+    /// The packet is in the share of another meter that sees the same traffic.
     Elsewhere = 7,
 }
 

@@ -7,8 +7,8 @@
 //!                   ^                                                                  |
 //!                   +---------- tunnel (GRE, VXLAN, GTP-U, IP in IP), `depth` times <--+
 //! ```
-//! What is metered is the innermost IP packet that can be read; a tunnel whose inside cannot is metered as itself. Nothing is
-//! reassembled and no checksum judged: a meter counts what came.
+//! The meter counts the innermost IP packet that can be read. A tunnel with unreadable content is metered as itself. Nothing is
+//! reassembled and no checksum is verified: a meter counts what arrived.
 //!
 //! Invariant: any bytes end in a packet or a cause. Nothing panics, allocates, or takes longer than the frame is long.
 
@@ -38,16 +38,17 @@ use link::Layer3;
 use span::FrameSpan;
 use tunnel::TunnelContent;
 
-/// What is parsed, and how far.
+/// Options of the parser, and its depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseOptions {
     /// Tunnels entered at most; 0: the outermost packet is metered.
     pub depth: u8,
     /// Fragmented packets whose ports are kept at a time, rounded up to a power of two; 0 keeps none.
     pub fragments: usize,
-    /// For how long ports are kept for later fragments, ns.
+    /// Time for which ports are kept for later fragments, ns.
     pub fragment_ns: u64,
-    /// Key of the hash that spreads kept ports: random per process, so that nobody can choose packets that share a place.
+    /// Key of the hash that spreads kept ports: random per process, so that an attacker cannot choose packets that share a
+    /// place.
     pub hash_key: [u64; 2],
 }
 
@@ -57,7 +58,7 @@ impl Default for ParseOptions {
     }
 }
 
-/// Reads frames. It remembers nothing but the ports of fragmented packets.
+/// Reads frames. Its only state is the ports of fragmented packets.
 #[derive(Debug)]
 pub struct FrameParser {
     depth: u8,
@@ -65,7 +66,7 @@ pub struct FrameParser {
 }
 
 impl FrameParser {
-    /// One that parses so. All memory it will ever have is allocated here.
+    /// Creates a parser. All memory it will ever have is allocated here.
     pub fn new(options: ParseOptions) -> Self {
         Self { depth: options.depth, fragments: FragmentTable::new(options) }
     }
@@ -89,7 +90,7 @@ impl FrameParser {
         self.read(LinkKind::Ethernet, frame, arrival, packet)
     }
 
-    /// The same of a frame that begins with something else, as files may have it.
+    /// Reads a frame that begins with another link layer, as files may have it.
     #[expect(clippy::too_many_arguments, reason = "those of `parse` and one more")]
     pub fn parse_as(
         &mut self,
@@ -107,7 +108,7 @@ impl FrameParser {
         self.read(link, frame, arrival, packet)
     }
 
-    /// What became of fragments so far.
+    /// Returns the counts of fragments so far.
     pub const fn fragments(&self) -> FragmentCounts {
         self.fragments.counts()
     }
@@ -121,7 +122,7 @@ impl FrameParser {
         packet: &mut PacketInfo,
     ) -> Result<(), IgnoredReason> {
         *packet = arrival.packet();
-        // What a snap length cut off: lengths in headers are judged by the whole frame, not by what was kept of it.
+        // A snap length cut this off: lengths in headers are judged by the whole frame, not by the captured part.
         let missing = (arrival.frame_bytes as usize).saturating_sub(frame.len());
         let outermost = link.open(FrameSpan { bytes: frame, missing }, packet)?;
         let mut carried = self.ip(outermost, packet)?;
@@ -137,7 +138,7 @@ impl FrameParser {
         Ok(())
     }
 
-    /// One IP packet; what it carries, if that is to be looked into.
+    /// Reads one IP packet. Returns the content of a tunnel, if it is to be read.
     #[inline]
     fn ip<'a>(
         &mut self,
@@ -168,7 +169,7 @@ impl FrameParser {
     }
 }
 
-/// What is known of a frame without reading it.
+/// Properties of a frame that are known without reading it.
 #[derive(Clone, Copy, Debug)]
 struct FrameArrival {
     at_ns: u64,

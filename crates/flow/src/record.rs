@@ -1,4 +1,4 @@
-//! What is known of a flow when it is reported.
+//! Record of a flow, made when the flow is reported.
 
 use crate::canonical::{counterpart, is_icmp};
 use crate::foreign::ForeignFields;
@@ -10,17 +10,17 @@ use std::sync::Arc;
 /// One report of a flow. A long flow is reported in several [parts](FlowRecord::part), each with counts of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowRecord {
-    /// Its key; the source is the end whose packet was seen first.
+    /// Key of the flow; the source is the end whose packet was seen first.
     pub key: FlowKey,
-    /// From source to destination.
+    /// Counts from source to destination.
     pub forward: FlowHalf,
-    /// The other way; all zero in a uniflow.
+    /// Counts of the other direction; all zero in a uniflow.
     pub reverse: FlowHalf,
     /// A number for the flow that every meter with the same flow-id key gives it.
     pub flow_id: u64,
-    /// How many records of this flow came before.
+    /// Number of earlier records of this flow.
     pub part: u16,
-    /// Why it is reported.
+    /// Reason for the report.
     pub end: EndReason,
     /// Least time to live seen.
     pub ttl_min: u8,
@@ -29,27 +29,27 @@ pub struct FlowRecord {
     pub tos: u8,
     /// Type and code of the first packet, of ICMP.
     pub icmp: u16,
-    /// Of the first packet, outermost first.
+    /// MPLS labels of the first packet, outermost first.
     pub mpls: [u32; 3],
-    /// Of the first packet.
+    /// Source MAC address of the first packet.
     pub source_mac: [u8; 6],
-    /// Of the first packet.
+    /// Destination MAC address of the first packet.
     pub destination_mac: [u8; 6],
-    /// Of the first packet, if it was carried in something.
+    /// Outer source address of the first packet, if it was in a tunnel.
     pub outer_source: [u8; 16],
     /// See `outer_source`.
     pub outer_destination: [u8; 16],
-    /// Every how many packets one was metered; 1: all.
+    /// Sampling interval: one of so many packets was metered; 1: all.
     pub sampling: u32,
-    /// Where it came in; the interface's index in the kernel, 0 if not known.
+    /// Index in the kernel of the interface by which the flow came in; 0 if not known.
     pub input: u32,
-    /// Whether packets were lost before the meter while it lived.
+    /// True if packets were lost before the meter while it lived.
     pub loss: bool,
-    /// Whether some of its packets were merged before the meter in a way that it could not undo: it counted them as one.
+    /// True if some of its packets were merged before the meter in a way that it could not undo: it counted them as one.
     pub merged: bool,
-    /// What our meter does not tell and others do. Absent in its own records, so that these stay small.
+    /// Fields that other exporters send and our meter does not. Absent in its own records, so that these stay small.
     pub foreign: Option<Arc<ForeignFields>>,
-    /// What the flow had since it began; absent unless the meter is one of a group.
+    /// History of the flow since it began; absent unless the meter is one of a group.
     pub history: Option<Box<FlowHistory>>,
 }
 
@@ -126,14 +126,14 @@ impl FlowRecord {
         if self.forward.last_ns > self.reverse.last_ns { self.forward.last_ns } else { self.reverse.last_ns }
     }
 
-    /// The two one-way records of a biflow; the second is absent if nothing came back. Of ICMP, what came back for a
-    /// question is taken for its answer, and the other way round.
+    /// Splits a biflow into two one-way records; the second is absent if nothing came back. For ICMP, the second direction of a
+    /// question counts as its answer, and the other way round.
     #[must_use]
     pub fn split(&self) -> (Self, Option<Self>) {
         // A history is of both directions and cannot be split.
         let forward = Self { reverse: FlowHalf::default(), history: None, ..self.clone() };
-        // What describes an end changes places with the other end; what describes the flow or the meter (its number,
-        // sampling, input) is copied. TTL and type of service are those of the whole flow: the meter keeps no second set.
+        // Fields that describe an end change places with the other end; fields that describe the flow or the meter (number,
+        // sampling, input) are copied. TTL and type of service are those of the whole flow: the meter keeps no second set.
         let back = Self {
             key: self.reversed_key(),
             forward: self.reverse,
@@ -150,11 +150,11 @@ impl FlowRecord {
         (forward, (self.reverse.packets > 0).then_some(back))
     }
 
-    /// The key of the other direction. Type and code of ICMP stay out of it if they were not in the key.
+    /// Returns the key of the other direction. Type and code of ICMP are not added if they were not in the key.
     const fn reversed_key(&self) -> FlowKey {
         let key = self.key.reversed();
-        // Without type and code in the key its destination port is 0. Reversing that would read it as an echo reply, type 0,
-        // and turn it into a request.
+        // A key without type and code has destination port 0. Reversing that would read it as an echo reply, type 0, and turn
+        // it into a request.
         let has_type = self.key.destination_port == self.icmp;
         let destination_port =
             if is_icmp(key.protocol) && !has_type { self.key.destination_port } else { key.destination_port };
@@ -178,7 +178,7 @@ mod tests {
         FlowRecord { key, forward: half, reverse: half, icmp, ..FlowRecord::default() }
     }
 
-    /// Of what came back: the key's ports, and the type and code of its first packet.
+    /// Returns the second direction: the key's ports, and the type and code of its first packet.
     fn back(record: &FlowRecord) -> (u16, u16, u16) {
         let (there, back) = record.split();
         assert_eq!((there.key, there.icmp), (record.key, record.icmp));
@@ -194,7 +194,7 @@ mod tests {
         // The meter came late: the answer was its first packet.
         assert_eq!(back(&icmp(1, 0x0e00, 0x0e00)), (0, 0x0d00, 0x0d00));
         assert_eq!(back(&icmp(1, 0, 0)), (0, 0x0800, 0x0800));
-        // What is no question has no answer.
+        // A type that is no question has no answer.
         assert_eq!(back(&icmp(1, 0x0301, 0x0301)), (0, 0x0301, 0x0301));
     }
 

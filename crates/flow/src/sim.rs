@@ -40,7 +40,7 @@ use crate::key::FlowKey;
 pub use decode::{SimDatagram, SimDecoder, SimError, SimItem};
 pub use encode::{SimEncoder, SimOptions};
 
-/// A packet or a new flow that is to be reported.
+/// A packet or a new flow to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimEvent {
     /// A flow was opened; reported before its first packet.
@@ -48,7 +48,7 @@ pub enum SimEvent {
         flow_id: u64,
         /// Its key, as its first packet has it.
         key: FlowKey,
-        /// When, nanoseconds since 1970.
+        /// Time at which the flow was opened, nanoseconds since 1970.
         at_ns: u64,
     },
     Packet {
@@ -56,7 +56,7 @@ pub enum SimEvent {
         flow_id: u64,
         /// Length of the IP packet.
         bytes: u32,
-        /// When, nanoseconds since 1970.
+        /// Time of the packet, nanoseconds since 1970.
         at_ns: u64,
     },
 }

@@ -5,8 +5,8 @@
 //!                prefetch bucket     prefetch slot
 //! ```
 //! It belongs to one worker, has a fixed size and allocates nothing after the start; slots are touched first when flows need
-//! them. Time is an argument: packets bring theirs, and `now_ns` drives the timers, so flows also end when nothing arrives. What a packet of a known flow touches is one
-//! bucket of the index and one `Hot` record; keys are always compared in full.
+//! them. Time is an argument: packets have their times, and `now_ns` drives the timers, so flows also end when nothing arrives.
+//! A packet of a known flow touches one bucket of the index and one `Hot` record; keys are always compared in full.
 //!
 //! Invariant: every packet given to [`meter`](FlowTable::meter) is in [`PacketCounts::metered`] or in
 //! [`PacketCounts::untracked`], and every metered one in a live flow or in exactly one record.
@@ -51,12 +51,12 @@ pub struct FlowTable<H> {
     limits: TableLimits,
     ids: FlowIds,
     index: FlowIndex,
-    /// Slots at most; those that there are were needed by now.
+    /// Largest number of slots. Slots are made when they are needed.
     capacity: usize,
     hot: Vec<HotSlot>,
     cold: Vec<ColdSlot>,
     rare: Vec<RareCounts>,
-    /// Kept for a group of meters only.
+    /// Histories of the flows; present only for a group of meters.
     histories: Option<FlowHistories>,
     wheel: TimerWheel,
     /// Slots without a flow.
@@ -69,7 +69,7 @@ pub struct FlowTable<H> {
     hints: PhantomData<H>,
 }
 
-/// When flows end, and what all records have in common.
+/// Timeouts of flows, and values that all records have in common.
 #[derive(Clone, Copy, Debug)]
 struct TableLimits {
     active: u64,
@@ -95,18 +95,18 @@ impl TableLimits {
         }
     }
 
-    /// When a flow ends if nothing more comes.
+    /// Returns the time at which a flow ends if no more packets come.
     fn end(&self, hot: &HotSlot) -> u64 {
         hot.last().saturating_add(if hot.is(ENDED) { self.grace } else { self.idle })
     }
 
-    /// Whether a flow is silent up to a time for so long that another meter may think that it has ended.
+    /// Returns whether a flow has been silent so long that another meter may have ended it.
     fn is_pause(&self, hot: &HotSlot, at_ns: u64) -> bool {
         let pause = if hot.is(ENDED) { self.grace / 2 } else { self.pause };
         at_ns.saturating_sub(hot.last()) >= pause
     }
 
-    /// Why a flow ends that is reported because nothing more comes.
+    /// Returns the reason of a flow's last report.
     fn last_reason(&self, hot: &HotSlot, now_ns: u64) -> EndReason {
         match self.deadline(hot) {
             due if due.at_ns <= now_ns && due.reason != EndReason::Active => due.reason,
@@ -115,7 +115,7 @@ impl TableLimits {
         }
     }
 
-    /// How the timer of a flow is to be set.
+    /// Returns the timer setting of a flow.
     fn timer(&self, hot: &HotSlot) -> TimerSetting {
         let due = self.deadline(hot);
         let (at_ns, wait) = match due.reason {
@@ -126,7 +126,7 @@ impl TableLimits {
     }
 }
 
-/// When something is due for a flow, and why.
+/// Time of the next action for a flow, and its reason.
 #[derive(Clone, Copy, Debug)]
 struct FlowDeadline {
     at_ns: u64,
@@ -196,10 +196,10 @@ impl<H: MemoryHints> FlowTable<H> {
         self.advance_some(now_ns, usize::MAX, outlet);
     }
 
-    /// Does what is due by `now_ns` for about `most` flows at most, for a caller that has other things to do. Returns whether
+    /// Handles what is due by `now_ns`, for about `most` flows at most. It is for a caller that has other work. Returns whether
     /// that was all.
     pub fn advance_some(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
-        // Nobody knows the time yet: a wheel that began there would have to turn for billions of ticks.
+        // The time is not known yet: a wheel that began at 0 would have to turn for billions of ticks.
         if now_ns == 0 && self.now_ns.is_none() {
             return true;
         }
@@ -207,7 +207,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.run_timers(now_ns, most, outlet)
     }
 
-    /// Reports every flow there is. Those that have ended by themselves say so.
+    /// Reports every flow. Flows that have ended by themselves are reported as ended.
     pub fn finish(&mut self, outlet: &mut impl FlowOutlet) {
         let now_ns = self.now_ns.unwrap_or(0);
         for slot in 0..self.hot.len() {
@@ -220,7 +220,7 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Packets were lost before the table: every flow alive now will say so.
+    /// Records that packets were lost before the table: every flow that is alive now will be marked.
     pub fn mark_loss(&mut self) {
         self.losses = self.losses.wrapping_add(1);
         if let Some(histories) = &mut self.histories {
@@ -228,13 +228,13 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Flows of a meter of a group that other meters may not recognise yet: it came while they were going on. While there are any,
-    /// it cannot stand in for the others.
+    /// Returns the number of flows that other meters of the group may not recognise yet, because they were running when this
+    /// meter started. While there are any, this meter cannot stand in for the others.
     pub fn strange_flows(&self) -> usize {
         self.histories.as_ref().map_or(0, FlowHistories::strange)
     }
 
-    /// Where packets went; `seen` and `ignored` are the caller's.
+    /// Returns the counts of packets; `seen` and `ignored` are the caller's.
     pub const fn counts(&self) -> &PacketCounts {
         &self.counts
     }
@@ -244,14 +244,14 @@ impl<H: MemoryHints> FlowTable<H> {
         self.hot.len() - self.free.len()
     }
 
-    /// The memory that it holds when it is full, in bytes, but that of what most flows have not.
+    /// Returns its memory in bytes when it is full, without the parts that most flows do not use.
     pub fn bytes(&self) -> usize {
         let history = if self.histories.is_some() { FlowHistories::SLOT_BYTES } else { 0 };
         let slots = size_of::<HotSlot>() + size_of::<ColdSlot>() + size_of::<u32>() + history;
         self.index.bytes() + self.wheel.bytes(self.capacity) + self.capacity * slots
     }
 
-    /// The key by which a packet is metered: without what shall not tell flows apart.
+    /// Returns the key by which a packet is metered: without the fields that shall not distinguish flows.
     pub fn key(&self, packet: &PacketInfo) -> FlowKey {
         self.keys.key(packet)
     }
@@ -300,8 +300,8 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     fn batch(&mut self, packets: &[PacketInfo], outlet: &mut impl FlowOutlet) {
-        // In passes over the batch: each prefetches the memory that the next one needs, so that the cache misses of many packets
-        // overlap. A packet alone would wait for its bucket, then for its slot.
+        // The batch is processed in passes: each prefetches the memory that the next one needs, so that the cache misses of
+        // many packets overlap. A packet alone would wait for its bucket, then for its slot.
         let mut looks = [KeyLookup::NOTHING; BATCH];
         let looks = &mut looks[..packets.len()];
         for (look, packet) in looks.iter_mut().zip(packets) {
@@ -351,7 +351,7 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Whether a slot holds that very flow.
+    /// Returns whether a slot holds this flow.
     #[inline]
     fn holds_flow(&self, slot: u32, look: &KeyLookup, packet: &PacketInfo) -> bool {
         let slot = slot as usize;
@@ -420,7 +420,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.wheel.bring_forward(number(slot), timer.tick, timer.wait);
     }
 
-    /// Notes before a packet of a known flow that it comes after a silence, or after a loss.
+    /// Updates the history before a packet of a known flow that comes after a silence, or after a loss.
     fn follow(&mut self, slot: usize, is_after_silence: bool, at_ns: u64, outlet: &mut impl FlowOutlet) {
         if self.histories.as_ref().is_some_and(|histories| histories.has_lost(slot)) {
             self.report(slot, EndReason::Active, outlet);
@@ -444,7 +444,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.count_known(slot, flipped, packet, true);
     }
 
-    /// `is_known`: by what it carries.
+    /// Counts a packet. `is_known`: its content identifies it.
     #[inline]
     fn count_known(&mut self, slot: usize, flipped: bool, packet: &PacketInfo, is_known: bool) {
         let hot = &mut self.hot[slot];
@@ -454,7 +454,7 @@ impl<H: MemoryHints> FlowTable<H> {
         }
         if packet.at_ns < hot.last() {
             self.counts.backwards += 1;
-            // Only such a packet may lie before the first one of its direction or of the flow.
+            // Only a late packet may lie before the first one of its direction or of the flow.
             hot.start = hot.start.min(packet.at_ns);
             self.cold[slot].begins_by(direction, packet.at_ns);
         }

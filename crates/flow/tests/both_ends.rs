@@ -1,5 +1,5 @@
-//! What our exporter sends, our collector reads: whole, over a channel that loses, doubles and displaces messages, and with
-//! every loss counted.
+//! Checks that our collector reads everything our exporter sends, over a channel that loses, duplicates and displaces messages,
+//! with every loss counted.
 
 use packetrig_flow::collect::{
     CollectorOptions, FlowCollector, FlowGatherer, GatherOptions, MessageSource, MessageTransport,
@@ -162,7 +162,7 @@ fn biflow() -> ExportOptions {
     ExportOptions { biflow: true, ..ExportOptions::default() }
 }
 
-/// What one-way formats make of a record.
+/// Splits records as one-way formats do.
 fn split(records: &[FlowRecord]) -> Vec<FlowRecord> {
     records
         .iter()
@@ -272,7 +272,7 @@ proptest! {
             let mut got: Vec<&[u8]> = Vec::new();
             for (at, (bytes, step)) in sent.iter().enumerate() {
                 let (fate, delay) = fates[at % fates.len()];
-                // What is lost before the first or behind the last message nobody can know from numbers.
+                // Losses before the first or behind the last message cannot be seen from numbers.
                 match fate {
                     0 if at > 0 && at < last => {
                         missing += u64::from(*step);
@@ -291,7 +291,7 @@ proptest! {
             if counts.pending_bytes == 0 {
                 prop_assert_eq!((format, counts.lost, counts.untold), (format, missing, 0));
             } else {
-                // Where a template never came, nobody knows how many records it had.
+                // If a template never came, the number of its records is unknown.
                 prop_assert!(counts.lost <= missing && counts.lost + counts.untold >= missing, "{:?}", counts);
             }
             let undisturbed = read(got.iter().copied());

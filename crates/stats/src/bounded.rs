@@ -1,7 +1,7 @@
-//! A figure with what it is at least and at most, and why it is not known better.
+//! A figure with its lower and upper bound, and the reasons why it is not known better.
 //!
-//! Every value that a criterion judges has this form. So a figure of which nobody knows how wrong it may be cannot be judged at
-//! all, and a doubt can only widen what is possible: it never makes a FAIL and never a PASS.
+//! Every value that a criterion judges has this form. So a figure with an unknown error cannot be judged at all. A doubt can
+//! only widen the bounds: it never makes a FAIL and never a PASS.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,34 +9,34 @@ use std::fmt;
 /// A figure: the truth is between `least` and `most`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounded<T> {
-    /// As measured.
+    /// The measured value.
     pub value: T,
     pub least: T,
     pub most: T,
-    /// What keeps the two apart; empty if they are equal.
+    /// Reasons for the distance of the bounds; empty if they are equal.
     #[serde(default, skip_serializing_if = "BoundReasons::is_empty")]
     pub why: BoundReasons,
 }
 
 impl<T: Copy + Ord> Bounded<T> {
-    /// One that is known exactly.
+    /// Creates a figure that is known exactly.
     pub const fn exactly(value: T) -> Self {
         Self { value, least: value, most: value, why: BoundReasons::NONE }
     }
 
-    /// The same, and it may be as small as this for this reason.
+    /// Lowers the lower bound to `least` for this reason.
     #[must_use]
     pub fn or_least(self, least: T, why: BoundReason) -> Self {
         if least < self.least { Self { least, why: self.why.with(why), ..self } } else { self }
     }
 
-    /// The same, and it may be as large as this for this reason.
+    /// Raises the upper bound to `most` for this reason.
     #[must_use]
     pub fn or_most(self, most: T, why: BoundReason) -> Self {
         if most > self.most { Self { most, why: self.why.with(why), ..self } } else { self }
     }
 
-    /// The larger of two: what a maximum over both can be.
+    /// Returns the bounds of the maximum of two figures.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -47,12 +47,12 @@ impl<T: Copy + Ord> Bounded<T> {
         }
     }
 
-    /// Whether it is known exactly.
+    /// Returns whether it is known exactly.
     pub fn is_exact(&self) -> bool {
         self.least == self.most
     }
 
-    /// The same figure in another unit.
+    /// Converts the figure to another unit.
     pub fn map<U>(self, convert: impl Fn(T) -> U) -> Bounded<U> {
         Bounded {
             value: convert(self.value),
@@ -63,7 +63,7 @@ impl<T: Copy + Ord> Bounded<T> {
     }
 }
 
-/// Why a figure is not known better.
+/// Reason why a figure is not known better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoundReason {
@@ -79,10 +79,9 @@ pub enum BoundReason {
     Unsent,
     /// Frames that the rig or a link without carrier may have cost.
     RigLosses,
-    /// Frames that came too late to be told from copies.
+    /// Frames came too late to be distinguished from copies.
     Stale,
-    /// Outages that are joined for want of room.
-    /// Outages that are joined for want of room.
+    /// Outages were joined, because there was no room for more.
     Joined,
     /// Frames within a time are counted to one frame.
     Counting,

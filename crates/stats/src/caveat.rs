@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of doubt.
+/// Kind of a doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CaveatKind {
     /// The sender did not reach its rate.
     SenderShort,
-    /// The sender stopped by itself because nobody renewed its lease.
+    /// The sender stopped because its lease was not renewed.
     LeaseEnded,
     /// Frames left later than they were due.
     SentLate,
@@ -20,11 +20,11 @@ pub enum CaveatKind {
     NotMeasured,
     /// Frames that are not of this run.
     ForeignFrames,
-    /// Frames went without a tag: nothing is known of them at the receiver.
+    /// Frames left without a tag: the receiver cannot identify them.
     Untagged,
     /// A capture file could not be replayed as it is.
     Recording,
-    /// No latency: the tag has no send time.
+    /// Latency is not measured: the tag has no send time.
     NoSendTime,
     /// The clocks' relation changed or is not known well.
     Clock,
@@ -38,7 +38,7 @@ pub enum CaveatKind {
     NotQuiet,
     /// The load came near what the rig itself can do.
     NearLimit,
-    /// Nothing of a stream arrived, or no stream ran.
+    /// No frame of a stream arrived, or no stream ran.
     NothingMeasured,
     /// The rig's own program did not run for a while.
     StoodStill,
@@ -48,9 +48,9 @@ pub enum CaveatKind {
     EngineFailed,
     /// Sending or receiving met an error, and that half of the port did nothing more.
     PortFailed,
-    /// A tap on this machine lost frames in its own rings, or did not tell whether it did.
+    /// A tap on this machine lost frames in its own rings, or did not report whether it did.
     TapLost,
-    /// Earlier starts of the same plan failed: some nodes were told too late.
+    /// Earlier starts of the same plan failed: some nodes received the start too late.
     BegunAgain,
 }
 
@@ -58,11 +58,11 @@ pub enum CaveatKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caveat {
     pub doubt: CaveatKind,
-    /// About what: a stream, port or node by name.
+    /// Subject of the doubt: a stream, port or node by name.
     pub subject: String,
-    /// In words, with the numbers.
+    /// Explanation in words, with the numbers.
     pub text: String,
-    /// Whether it forbids PASS.
+    /// True if it forbids PASS.
     pub matters: bool,
 }
 

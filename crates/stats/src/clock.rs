@@ -20,7 +20,7 @@ pub struct ClockFit {
     pub offset_ns: i64,
     /// Nanoseconds by which that difference grows in a second.
     pub rate_ppb: i64,
-    /// How far off the difference may be at that time.
+    /// Bound of the error of the difference at that time.
     pub bound: Nanos,
     /// Nanoseconds by which the bound grows with each second of distance from that time.
     pub drift_ppb: u64,
@@ -38,19 +38,19 @@ impl ClockFit {
         clamp_to_i64(i128::from(self.offset_ns) + distance * i128::from(self.rate_ppb) / BILLION)
     }
 
-    /// How far off [`Self::offset_at`] may be.
+    /// Returns the bound of the error of [`Self::offset_at`].
     pub fn bound_at(&self, at: MonoTime) -> Nanos {
         let distance = u128::from(at.signed_since(self.at).unsigned_abs());
         let grown = (distance * u128::from(self.drift_ppb)).div_ceil(1_000_000_000);
         self.bound + Nanos::new(clamp_to_u64(grown))
     }
 
-    /// The node's clock at a time of the controller's clock.
+    /// Converts a time of the controller's clock to the node's clock.
     pub fn to_local(&self, controller: MonoTime) -> MonoTime {
         shifted(controller, i128::from(self.offset_at(controller)))
     }
 
-    /// The controller's clock at a time of the node's clock.
+    /// Converts a time of the node's clock to the controller's clock.
     pub fn to_controller(&self, local: MonoTime) -> MonoTime {
         let since =
             i128::from(local.as_nanos()) - i128::from(self.at.as_nanos()) - i128::from(self.offset_ns);
@@ -58,13 +58,13 @@ impl ClockFit {
         shifted(self.at, since * BILLION / (BILLION + i128::from(self.rate_ppb)).max(1))
     }
 
-    /// The same line and the same bounds, written down for another time.
+    /// Returns the same line and the same bounds, expressed for another time.
     #[must_use]
     pub fn moved_to(&self, at: MonoTime) -> Self {
         Self { at, offset_ns: self.offset_at(at), bound: self.bound_at(at), ..*self }
     }
 
-    /// How far a receiver's clock is ahead of a sender's at a time of the controller's clock, by the fits of both.
+    /// Returns the lead of a receiver's clock over a sender's at a time of the controller's clock, by the fits of both.
     pub fn lead_over(&self, sender: &Self, at: MonoTime) -> ClockLead {
         ClockLead {
             offset_ns: self.offset_at(at).saturating_sub(sender.offset_at(at)),
@@ -72,14 +72,14 @@ impl ClockFit {
         }
     }
 
-    /// Whether both can be true.
+    /// Returns whether both fits can be true.
     pub fn agrees_with(&self, other: &Self) -> bool {
         let apart = self.offset_at(other.at).abs_diff(other.offset_ns);
         Nanos::new(apart) <= self.bound_at(other.at) + other.bound
     }
 }
 
-/// How far one node's clock is ahead of another's.
+/// Lead of one node's clock over another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockLead {
     /// The one clock less the other.
@@ -93,7 +93,7 @@ fn shifted(at: MonoTime, by: i128) -> MonoTime {
     MonoTime::from_nanos(clamp_to_u64(moved))
 }
 
-/// How a fit came about.
+/// Source of a fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FitSource {
@@ -108,7 +108,7 @@ pub enum FitSource {
 }
 
 impl FitSource {
-    /// As it is shown.
+    /// Returns the name that is shown.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -119,17 +119,17 @@ impl FitSource {
     }
 }
 
-/// What is known of a node's clock over a run.
+/// Relation of a node's clock to the controller's over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockRecord {
-    /// How the fits below came about.
+    /// Source of the fits below.
     pub source: FitSource,
-    /// The one by which the node started.
+    /// The fit by which the node started.
     pub before: ClockFit,
-    /// One made after the run.
+    /// A fit made after the run.
     #[serde(default)]
     pub after: Option<ClockFit>,
-    /// What was not used, because its bound was wider.
+    /// Source and fit that were not used, because the bound was wider.
     #[serde(default)]
     pub unused: Option<(FitSource, ClockFit)>,
 }
@@ -140,14 +140,14 @@ impl ClockRecord {
         Self { source: FitSource::Same, before: ClockFit::same(), after: None, unused: None }
     }
 
-    /// Whether what was found after the run is possible by what was known before it. If not, a clock ran less evenly
-    /// than its fit allows, and no bound can be relied on.
+    /// Returns whether the fit after the run is possible by the fit before it. If not, a clock ran less evenly than its fit
+    /// allows, and no bound can be relied on.
     pub fn is_consistent(&self) -> bool {
         self.after.is_none_or(|after| self.before.agrees_with(&after) && after.agrees_with(&self.before))
     }
 
-    /// The relation of the clocks at a time of the controller's clock: from before, from after, or from between both,
-    /// whichever is known best there. `None` if they contradict each other.
+    /// Returns the relation of the clocks at a time of the controller's clock: from the fit before, from the fit after, or from
+    /// the line between both, whichever has the smallest bound. `None` if they contradict each other.
     pub fn near(&self, at: MonoTime) -> Option<ClockFit> {
         if !self.is_consistent() {
             return None;
@@ -159,8 +159,8 @@ impl ClockRecord {
         known.into_iter().flatten().min_by_key(|fit| fit.bound)
     }
 
-    /// How far off what the node took for the controller's time can have been anywhere from one time of the
-    /// controller's to another, by all that is known now. `None` if the fits contradict each other.
+    /// Returns the largest error of the node's estimate of the controller's time, anywhere from one time of the controller's to
+    /// another, by all fits. `None` if the fits contradict each other.
     pub fn error_over(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         if !self.is_consistent() {
             return None;
@@ -170,11 +170,12 @@ impl ClockRecord {
         Some(self.seen_over(from, to).map_or(foreseen, |seen| seen.min(foreseen)))
     }
 
-    /// The same by what was found after the run, alone or with the line between both fits.
+    /// Returns the same error by the fit after the run, alone or with the line between both fits.
     fn seen_over(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         let after = self.after?;
         let by_after = self.error_by(&after.moved_to(from)).max(self.error_by(&after.moved_to(to)));
-        // How far apart line and fit are is most at an end, how far clocks may have left the line nearest to its middle.
+        // The distance of line and fit is largest at an end. The distance of the clocks from the line is largest nearest to its
+        // middle.
         let middle = self.before.at + Nanos::new(after.at.since(self.before.at).as_u64() / 2);
         let at_from = on_line(&self.before, &after, from);
         let at_to = on_line(&self.before, &after, to);
@@ -185,12 +186,12 @@ impl ClockRecord {
         Some(by_line.map_or(by_after, |by_line| by_line.min(by_after)))
     }
 
-    /// How far off the offset that the node was given is, as a fit of the same time says.
+    /// Returns the error of the offset that the node was given, according to a fit of the same time.
     fn error_by(&self, fit: &ClockFit) -> Nanos {
         Nanos::new(fit.offset_ns.abs_diff(self.before.offset_at(fit.at))) + fit.bound
     }
 
-    /// The controller's clock at a time of the node's clock, and how far off that may be.
+    /// Converts a time of the node's clock to the controller's clock, with the bound of the error.
     pub fn to_controller(&self, local: MonoTime) -> Option<(MonoTime, Nanos)> {
         let fit = self.near(self.before.to_controller(local))?;
         let at = fit.to_controller(local);
@@ -198,13 +199,13 @@ impl ClockRecord {
     }
 }
 
-/// On the line from one fit to a later one, as far from it as clocks may have strayed on the way.
+/// Returns the fit on the line from one fit to a later one, with the distance by which clocks may have strayed.
 fn between(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
     let line = on_line(before, after, at)?;
     Some(ClockFit { bound: line.bound + strayed(before, after, at), ..line })
 }
 
-/// How far clocks may have left the line between two fits.
+/// Returns the distance by which clocks may have left the line between two fits.
 fn strayed(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos {
     let gone = u128::from(at.since(before.at).as_u64());
     let left = u128::from(after.at.since(at).as_u64());
@@ -215,7 +216,7 @@ fn strayed(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos {
     Nanos::new(clamp_to_u64(strayed.div_ceil(1_000_000_000)))
 }
 
-/// The line itself, with what its ends are known to.
+/// Returns the line itself, with the bounds of its ends.
 fn on_line(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
     let whole = u128::from(after.at.since(before.at).as_u64());
     if at < before.at || at > after.at || whole == 0 {
@@ -294,9 +295,9 @@ mod tests {
     fn what_was_foreseen_is_bettered_by_what_was_seen_after() {
         let before = fit(0, 1_000, 100);
         let record = ClockRecord { before, after: Some(fit(100, 3_000, 300)), ..ClockRecord::same() };
-        // By the second fit the node was 2 us off.
+        // The second fit shows that the node was 2 us off.
         assert_eq!(record.error_over(at(90), at(100)), Some(Nanos::new(2_000 + 300 + 100_000)));
-        // By the line between both; that it may have been left counts most in the middle.
+        // The line between both: straying from it counts most in the middle.
         assert_eq!(record.error_over(at(0), at(100)), Some(Nanos::new(2_000 + 300 + 500_000)));
         assert_eq!(record.error_over(at(0), at(10)), Some(Nanos::new(100_100)));
         assert_eq!(

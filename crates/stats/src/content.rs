@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// Different contents that are told apart at most.
+/// Largest number of different contents that are counted apart.
 pub const MOST_CONTENTS: usize = 16_384;
 
-/// How many frames there were of each content.
+/// Number of frames of each content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentCounts {
     /// Frames by the hash of their content.
@@ -16,7 +16,7 @@ pub struct ContentCounts {
 }
 
 impl ContentCounts {
-    /// Nothing counted yet, and memory for all that may come.
+    /// Creates empty counts, with memory for all contents.
     pub fn with_room() -> Self {
         Self { frames: HashMap::with_capacity(MOST_CONTENTS), uncounted: 0 }
     }
@@ -31,10 +31,10 @@ impl ContentCounts {
         }
     }
 
-    /// Takes the frames of `sent` out of these, and says how many there were. What arrived more often stays.
+    /// Removes the frames of `sent` and returns their number. Frames that arrived more often stay.
     pub fn take_matching(&mut self, sent: &Self) -> u64 {
         let mut matched = 0;
-        // What was matched is taken out, so a frame that arrived answers for one stream only.
+        // Matched frames are taken out, so a frame that arrived answers for one stream only.
         for (hash, wanted) in &sent.frames {
             let Some(here) = self.frames.get_mut(hash) else { continue };
             let taken = (*here).min(*wanted);

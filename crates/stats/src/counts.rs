@@ -5,15 +5,15 @@ use crate::sequence::SequenceCounts;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// What a stream did since it was last started from its first frame. Of one that is started once, that is all.
+/// Counts of a stream since its last start from the first frame. For a stream that is started once, these are all its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinceStart {
     pub frames: u64,
     /// Their bytes, FCS included.
     pub bytes: u64,
-    /// The first of them.
+    /// Time of the first of them.
     pub first: Option<MonoTime>,
-    /// The last of them.
+    /// Time of the last of them.
     pub last: Option<MonoTime>,
 }
 
@@ -36,7 +36,7 @@ impl DelaySummary {
         self.count += 1;
     }
 
-    /// As if `other`'s had been taken in here.
+    /// Adds the delays of `other` to this summary.
     pub fn merge(&mut self, other: &Self) {
         // The minimum of an empty summary is 0, which is no delay.
         if other.count > 0 {
@@ -47,7 +47,7 @@ impl DelaySummary {
         }
     }
 
-    /// The mean; `None` if nothing was timed.
+    /// Returns the mean; `None` if no frame was timed.
     pub fn mean(&self) -> Option<Nanos> {
         let mean = self.sum.checked_div(self.count.into())?;
         Some(Nanos::new(clamp_to_u64(mean)))
@@ -71,19 +71,19 @@ pub struct StreamTxCounts {
     /// The part since the last start.
     #[serde(default)]
     pub since_start: SinceStart,
-    /// Whether frames are still to come without another order.
+    /// True if more frames will be sent without another order.
     #[serde(default)]
     pub is_sending: bool,
-    /// Whether it was paused and has frames left.
+    /// True if it was paused and has frames left.
     #[serde(default)]
     pub is_paused: bool,
-    /// Whether it was cut short because the node's lease ended.
+    /// True if it was cut short because the node's lease ended.
     #[serde(default)]
     pub lease_ended: bool,
 }
 
 impl StreamTxCounts {
-    /// Frames that receivers can know again; numbers in tags go from 0 to this.
+    /// Returns the number of frames that receivers can identify; numbers in tags go from 0 to this.
     pub const fn numbered(&self) -> u64 {
         self.frames.saturating_sub(self.untagged)
     }

@@ -15,7 +15,7 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// How far the rate between two clocks may leave its mean: quartz changes with temperature, by less than this within
+/// Largest deviation of the rate between two clocks from its mean: quartz changes with temperature, by less than this within
 /// minutes.
 pub const WANDER_PPB: u64 = 10_000;
 /// The most by which two clocks may run apart: NTP may speed a kernel's clock up or slow it down by 500 ppm, and the quartz
@@ -49,11 +49,11 @@ impl ClockExchange {
         (asked >= rested).then(|| asked.saturating_sub(rested))
     }
 
-    /// What it says of the offset, at the middle of the controller's part.
+    /// Returns the offset that it shows, at the middle of the controller's part.
     fn mark(&self) -> Option<OffsetMark> {
         let round_trip = self.round_trip()?.as_u64();
         // The question arrived after it left, and so did the answer: node less controller is at least `sent - heard` and at
-        // most `back - answered`. That holds for any split of the round trip between the two paths.
+        // most `back - answered`. That is true for any split of the round trip between the two paths.
         let least = i128::from(self.sent.as_nanos()) - i128::from(self.heard.as_nanos());
         let most = i128::from(self.back.as_nanos()) - i128::from(self.answered.as_nanos());
         let rested = self.answered.since(self.heard).as_u64();
@@ -88,7 +88,7 @@ impl OffsetMark {
     fn rate_to(&self, later: &Self) -> Option<RateEstimate> {
         let apart = i128::from(later.at.since(self.at).as_u64());
         let step = i128::from(later.offset_ns) - i128::from(self.offset_ns);
-        // None for two marks of the same instant.
+        // The result is `None` for two marks of the same instant.
         let rate = (step * 1_000_000_000).checked_div(apart)?;
         let doubt = (i128::from(self.half) + i128::from(later.half)) * 1_000_000_000;
         let doubt = doubt.checked_div(apart)?.unsigned_abs().saturating_add(1);
@@ -97,14 +97,14 @@ impl OffsetMark {
         (doubt_ppb < MOST_PPB).then_some(RateEstimate { rate_ppb, doubt_ppb })
     }
 
-    /// Half the width of what it says at `now`, if nothing is known of the rate.
+    /// Returns half the width of the offset interval at `now`, if the rate is not known.
     fn doubt_at(&self, now: MonoTime) -> u128 {
         let age = u128::from(now.signed_since(self.at).unsigned_abs());
         u128::from(self.half) + age * u128::from(WANDER_PPB) / 1_000_000_000
     }
 }
 
-/// What all exchanges so far say together.
+/// Combined result of all exchanges so far.
 #[derive(Clone, Debug, Default)]
 pub struct ClockComparison {
     kept: VecDeque<OffsetMark>,
@@ -115,7 +115,7 @@ pub struct ClockComparison {
 }
 
 impl ClockComparison {
-    /// Takes in an exchange, in the order they came back. `false` if it is impossible, and was not.
+    /// Adds an exchange, in the order of the answers. Returns false if it is impossible and was ignored.
     pub fn add(&mut self, exchange: &ClockExchange) -> bool {
         let Some(mark) = exchange.mark() else { return false };
         let Some(round_trip) = exchange.round_trip() else { return false };
@@ -146,7 +146,7 @@ impl ClockComparison {
         self.least
     }
 
-    /// Offset and rate by what is known; `None` before the first exchange.
+    /// Returns offset and rate by all exchanges; `None` before the first one.
     pub fn fit(&self) -> Option<ClockFit> {
         let marks: Vec<OffsetMark> = self.kept.iter().chain(&self.best).copied().collect();
         let now = marks.iter().map(|mark| mark.at).max()?;

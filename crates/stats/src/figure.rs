@@ -20,22 +20,22 @@ use serde::{Deserialize, Serialize};
 /// A number of a result that can be compared with the same number of another result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReportFigure {
-    /// What it is, in lower case with hyphens: `throughput`, `latency-p99`.
+    /// Name in lower case with hyphens: `throughput`, `latency-p99`.
     pub name: String,
-    /// What it is about: a stream, a frame size, the whole run.
+    /// Subject: a stream, a frame size, the whole run.
     pub subject: String,
     /// Absent if it is not known.
     pub value: Option<f64>,
     /// `frames/s`, `ns`, `%`; empty for plain numbers.
     pub unit: String,
-    /// Which values are better.
+    /// Direction of better values.
     pub better: BetterDirection,
     /// The truth is at most this far from the value; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncertainty: Option<f64>,
 }
 
-/// Which values of a figure are better.
+/// Direction of better values of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BetterDirection {
@@ -64,13 +64,13 @@ impl ReportFigure {
         }
     }
 
-    /// With this much doubt of the value.
+    /// Sets the uncertainty of the value.
     #[must_use]
     pub fn with_uncertainty(self, uncertainty: Option<f64>) -> Self {
         Self { uncertainty: uncertainty.filter(|doubt| doubt.is_finite()), ..self }
     }
 
-    /// Whether both are the same figure of two results.
+    /// Returns whether both are the same figure of two results.
     fn is_same_as(&self, other: &Self) -> bool {
         self.name == other.name && self.subject == other.subject
     }

@@ -36,12 +36,12 @@ impl JitterMeter {
         }
     }
 
-    /// The value of RFC 3550 section 6.4.1 so far.
+    /// Returns the value of RFC 3550 section 6.4.1 so far.
     pub const fn smoothed(&self) -> Nanos {
         Nanos::new(self.smoothed >> FRACTION)
     }
 
-    /// The figures; `latency` is the distribution of the same delays.
+    /// Returns the figures; `latency` is the distribution of the same delays.
     pub fn summary(&self, latency: &Latency) -> JitterSummary {
         let mean = self.sum.checked_div(u128::from(self.count)).unwrap_or(0);
         // RFC 5481 section 4.2: PDV is the delay less the minimum. So a quantile of PDV is that of the delay, shifted.
@@ -92,11 +92,11 @@ impl JitterSummary {
     }
 }
 
-/// How far off the smoothed value can be at any time if each delay is too long by at most its own bound, and by no more than it is.
-/// Which frame has which bound is not known: the largest are taken to have the greatest weights. `delays` may be too short by
-/// `doubt`.
+/// Returns the largest error of the smoothed value at any time, if each delay is too long by at most its own bound, and by no
+/// more than itself. The bound of each frame is not known, so the largest bounds are assigned to the greatest weights. `delays`
+/// may be too short by `doubt`.
 pub fn jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) -> Nanos {
-    // What is at most the n-th largest of each is at most the n-th largest of both.
+    // A value that is at most the n-th largest of each is at most the n-th largest of both.
     let errors =
         largest_first(bounds).zip(largest_first(delays)).map(|(bound, delay)| bound.min(delay + doubt));
     // A delay is in two differences, this one's and the next one's, whose weights are 1/16 and 15/16 of that.
@@ -161,7 +161,7 @@ mod tests {
     fn a_calm_end_leaves_the_largest_value() {
         let delays: Vec<i64> = (0..40).map(|n| if n == 20 { 160_000 } else { 0 }).collect();
         let summary = of(&delays);
-        // Up by 160 000 / 16, damped once, and up again on the way back.
+        // The value goes up by 160 000 / 16, is damped once, and goes up again on the way back.
         assert_eq!(summary.rfc3550_max, Nanos::new(10_000 - 10_000 / 16 + 10_000));
         assert!(summary.rfc3550 < summary.rfc3550_max);
     }

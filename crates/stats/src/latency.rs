@@ -11,7 +11,7 @@ use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// The longest time told apart; longer ones count as this in quantiles. Minimum, maximum and mean stay exact.
+/// The longest time that is distinguished; longer ones count as this in quantiles. Minimum, maximum and mean stay exact.
 const LONGEST: u64 = 100_000_000_000;
 
 /// Distribution of times from 1 ns to 100 s. While it counts its memory is fixed: about 200 kB at three significant digits, 28 kB
@@ -41,7 +41,7 @@ impl LatencyTimes {
     fn histogram(&self) -> Cow<'_, Histogram<u64>> {
         match self {
             Self::Counting(histogram) => Cow::Borrowed(histogram),
-            // Made anew for each question, so that the memory is held only meanwhile.
+            // The histogram is built for each query, so that the memory is held only for that time.
             Self::Read { digits, buckets } => {
                 let mut histogram = empty(*digits);
                 for (value, count) in buckets {
@@ -52,7 +52,7 @@ impl LatencyTimes {
         }
     }
 
-    /// To be added to. Never allocates for one that counts.
+    /// Returns the histogram to add to. Never allocates for one that counts.
     fn counting(&mut self) -> &mut Histogram<u64> {
         if let Self::Read { .. } = self {
             *self = Self::Counting(self.histogram().into_owned());
@@ -117,7 +117,7 @@ impl Latency {
         self.exact.max = self.exact.max.max(ns);
     }
 
-    /// Adds another distribution to this one; the coarser resolution of the two is what remains.
+    /// Adds another distribution to this one; the coarser resolution of the two is kept.
     pub fn merge(&mut self, other: &Self) {
         for (value, count) in other.buckets() {
             self.times.counting().saturating_record_n(value.as_u64().min(LONGEST), count);
@@ -134,12 +134,12 @@ impl Latency {
         self.times.digits()
     }
 
-    /// How many times were taken in.
+    /// Returns the number of times taken in.
     pub fn count(&self) -> u64 {
         self.exact.count
     }
 
-    /// The smallest, exact; `None` if empty.
+    /// Returns the smallest time, exact; `None` if empty.
     pub fn min(&self) -> Option<Nanos> {
         self.some(self.exact.min)
     }
@@ -148,7 +148,7 @@ impl Latency {
         self.some(self.exact.max)
     }
 
-    /// Its exact figures, which can be put together with those of others.
+    /// Returns its exact figures, which can be merged with those of others.
     pub fn summary(&self) -> DelaySummary {
         DelaySummary {
             count: self.exact.count,
@@ -158,20 +158,20 @@ impl Latency {
         }
     }
 
-    /// The mean, to the nanosecond.
+    /// Returns the mean, to the nanosecond.
     pub fn mean(&self) -> Option<Nanos> {
         let mean = self.exact.sum.checked_div(u128::from(self.exact.count))?;
         self.some(clamp_to_u64(mean))
     }
 
-    /// The time at or below which `millionths` of the samples lie: 999 900 is p99.99.
+    /// Returns the time at or below which `millionths` of the samples lie: 999 900 is p99.99.
     pub fn quantile(&self, millionths: u32) -> Option<Nanos> {
         let value = self.times.histogram().value_at_quantile(f64::from(millionths) / 1e6);
         // The histogram rounds up to the end of its bucket; the exact ends are known better.
         self.some(value.clamp(self.exact.min.min(self.exact.max), self.exact.max))
     }
 
-    /// (upper end of a bucket, samples in it), ascending, empty buckets left out.
+    /// Returns pairs (upper end of a bucket, samples in it), ascending, without empty buckets.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> {
         let histogram = self.times.histogram();
         let recorded = histogram.iter_recorded();
@@ -188,7 +188,7 @@ impl Latency {
 struct SparseHistogram {
     digits: u8,
     count: u64,
-    /// As text: it may exceed what JSON numbers hold.
+    /// The sum as text: it may exceed the range of JSON numbers.
     sum: String,
     min: u64,
     max: u64,

@@ -1,7 +1,7 @@
 //! The accounts every frame is in. A ledger is a value: merge it, then ask it to balance.
 //!
-//! One table, [`RULES`], says which accounts must add up. A rule is checked when every account of it was measured in
-//! every part that was merged; otherwise it is listed as unchecked, never passed over.
+//! One table, [`RULES`], lists the accounts that must add up. A rule is checked if every account of it was measured in every
+//! part that was merged; otherwise it is listed as unchecked, never skipped.
 
 use crate::port::{RxCounters, TxCounters};
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ pub enum LedgerAccount {
     Counted,
     /// Recognised, a copy of one counted.
     Duplicate,
-    /// Recognised, too late to tell.
+    /// Recognised, too late to distinguish from a copy.
     Stale,
     /// Recognised by its headers only: the tag was damaged.
     Unnumbered,
@@ -55,17 +55,17 @@ pub enum LedgerAccount {
     Lost,
 }
 
-/// Whose business a rule is.
+/// Side that a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleScope {
     Sender,
     Receiver,
-    /// From one end to the other.
+    /// Both ends together.
     EndToEnd,
 }
 
-/// What must add up: `whole` = sum of `parts`.
+/// Accounts that must add up: `whole` = sum of `parts`.
 #[derive(Clone, Copy, Debug)]
 pub struct BalanceRule {
     pub name: &'static str,
@@ -143,7 +143,7 @@ pub struct FrameLedger {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerImbalance {
     pub rule: String,
-    /// Whose side it is.
+    /// Side that the rule is about.
     pub place: RuleScope,
     pub whole: u64,
     pub parts: u64,
@@ -178,7 +178,7 @@ impl FrameLedger {
         }
     }
 
-    /// Adds what may not have been measured.
+    /// Adds an account that may not have been measured.
     pub fn add_measured(&mut self, account: LedgerAccount, frames: Option<u64>) {
         match frames {
             Some(frames) => self.add(account, frames),
@@ -186,16 +186,16 @@ impl FrameLedger {
         }
     }
 
-    /// Adds what a sending port counted.
+    /// Adds the counters of a sending port.
     pub fn add_sender(&mut self, tx: &TxCounters) {
         self.add(LedgerAccount::Refused, tx.refused);
         self.add(LedgerAccount::HandedOver, tx.handed_over);
-        // An interface may have no such counter. A rule with an absent account is listed as unchecked, never as balanced.
+        // An interface may lack this counter. A rule with an absent account is listed as unchecked, never as balanced.
         self.add_measured(LedgerAccount::OnWire, tx.on_wire);
         self.add_measured(LedgerAccount::TxDropped, tx.dropped);
     }
 
-    /// Adds what a receiving port counted, without its streams.
+    /// Adds the counters of a receiving port, without its streams.
     pub fn add_receiver(&mut self, rx: &RxCounters) {
         self.add_measured(LedgerAccount::Arrived, rx.arrived);
         self.add(LedgerAccount::RingDropped, rx.ring_dropped);
@@ -208,12 +208,12 @@ impl FrameLedger {
         self.add(LedgerAccount::Unnumbered, rx.unnumbered);
     }
 
-    /// What an account holds; `None` if no part measured it.
+    /// Returns the count of an account; `None` if no part measured it.
     pub fn get(&self, account: LedgerAccount) -> Option<u64> {
         self.counts.get(&account).copied()
     }
 
-    /// All accounts that hold a count, in the order a frame goes through them.
+    /// Returns all accounts that hold a count, in the order a frame goes through them.
     pub fn accounts(&self) -> impl Iterator<Item = (LedgerAccount, u64)> {
         self.counts.iter().map(|(account, frames)| (*account, *frames))
     }
@@ -225,12 +225,12 @@ impl FrameLedger {
         self.unknown.extend(&other.unknown);
     }
 
-    /// The rules that do not hold.
+    /// Returns the rules that do not hold.
     pub fn balance(&self) -> Vec<LedgerImbalance> {
         RULES.iter().filter_map(|rule| self.check(rule)?).collect()
     }
 
-    /// The rules that could not be checked because an account that should have been measured was not.
+    /// Returns the rules that could not be checked because an account that should have been measured was not.
     pub fn unchecked(&self) -> Vec<&'static str> {
         RULES.iter().filter(|rule| self.lacks_account_of(rule)).map(|rule| rule.name).collect()
     }
@@ -239,7 +239,7 @@ impl FrameLedger {
         rule.accounts().any(|account| self.unknown.contains(&account))
     }
 
-    /// `None`: cannot be checked; `Some(None)`: holds.
+    /// Checks a rule. `None`: it cannot be checked; `Some(None)`: it holds.
     #[expect(clippy::option_option, reason = "not checkable and holding are different answers")]
     fn check(&self, rule: &BalanceRule) -> Option<Option<LedgerImbalance>> {
         // One part that could not measure an account makes its sum too small, so the rule would fail without a fault.
@@ -261,7 +261,7 @@ impl FrameLedger {
 }
 
 impl BalanceRule {
-    /// All accounts of the rule, the whole first.
+    /// Returns all accounts of the rule, the whole first.
     pub fn accounts(&self) -> impl Iterator<Item = LedgerAccount> {
         std::iter::once(self.whole).chain(self.parts.iter().copied())
     }

@@ -1,4 +1,4 @@
-//! What the rig itself can do, measured on this machine: its limits, with which runs compare themselves.
+//! Limits of the rig itself, measured on this machine: runs compare themselves with them.
 
 use crate::port::BackEnd;
 use packetrig_units::Nanos;
@@ -10,7 +10,7 @@ pub const NEAR: u64 = 900;
 /// A limit of the rig, for one way of sending and receiving and one frame size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RigLimit {
-    /// The way frames take.
+    /// Back end that carries the frames.
     pub back_end: BackEnd,
     /// Driver of the interfaces.
     pub driver: String,
@@ -18,26 +18,26 @@ pub struct RigLimit {
     pub size: u32,
     /// Highest rate at which the rig lost nothing of its own.
     pub frames_per_second: u64,
-    /// Least latency: what sending and receiving take by themselves.
+    /// Least latency: the time that sending and receiving take by themselves.
     pub latency_floor: Option<Nanos>,
-    /// How late frames are made, 99 % of them at most.
+    /// 99 % of the frames are built at most this late.
     pub send_error_p99: Option<Nanos>,
-    /// What one reading of the clock costs.
+    /// Cost of one reading of the clock.
     pub clock_reading: Nanos,
-    /// The kernel it was measured on.
+    /// Kernel of the measurement.
     pub kernel: String,
-    /// When, in nanoseconds since 1970 (UTC).
+    /// Time of the measurement, in nanoseconds since 1970 (UTC).
     pub measured_wall_ns: u64,
 }
 
 impl RigLimit {
-    /// Whether this many frames per second come near it.
+    /// Returns whether this many frames per second come near it.
     pub fn is_near(&self, frames_per_second: u64) -> bool {
         u128::from(frames_per_second) * 1000 >= u128::from(self.frames_per_second) * u128::from(NEAR)
     }
 }
 
-/// The limit that holds for frames of a mean size: of the sizes measured the nearest.
+/// Returns the limit for frames of a mean size: of the measured sizes, the nearest.
 pub fn nearest<'a>(
     limits: &'a [RigLimit],
     back_end: BackEnd,

@@ -1,4 +1,4 @@
-//! What can be said of losses while a run goes on.
+//! Losses of a run that goes on.
 //!
 //! Sender and receivers are read one after the other, and frames take time. So frames that were sent and have not arrived are no losses by
 //! themselves. A receiver sees a loss when a later frame arrives: a gap in the sequence numbers. All that shows losses during a run takes
@@ -9,15 +9,15 @@ use packetrig_units::Ratio;
 /// Frames that were sent and have not arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveLoss {
-    /// Receivers have seen that they are missing. A frame that comes late is taken back.
+    /// Missing frames that receivers have noticed. A frame that comes late is subtracted again.
     pub lost: u64,
-    /// Nobody has seen a later frame: they are on their way, or lost.
+    /// Frames without a later arrival: they are on their way, or lost.
     pub in_flight_or_lost: u64,
 }
 
 impl LiveLoss {
-    /// Of frames that receivers should see, those that arrived, and the gaps between these. Once nothing can be on its way, whatever has
-    /// not arrived is lost.
+    /// Computes the losses from the frames that receivers should see, those that arrived, and the gaps between these. Once no
+    /// frame can be on its way, every frame that has not arrived is lost.
     pub fn new(expected: u64, arrived: u64, gaps: u64, may_be_in_flight: bool) -> Self {
         let missing = expected.saturating_sub(arrived);
         if may_be_in_flight {
@@ -35,7 +35,7 @@ impl LiveLoss {
         }
     }
 
-    /// What is lost, of that and of what arrived.
+    /// Returns the lost share of lost and arrived frames.
     pub const fn share(self, arrived: u64) -> Ratio {
         Ratio::new(self.lost, self.lost.saturating_add(arrived))
     }

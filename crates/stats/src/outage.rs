@@ -1,4 +1,4 @@
-//! When frames of a stream were missing: a list of outages, each with its frame numbers and the arrivals around it.
+//! Outages of a stream: a list of the times when frames were missing, each with its frame numbers and the arrivals around it.
 //!
 //! An outage is a run of consecutive lost frames. It begins with the arrival of the last frame before it and ends with the
 //! arrival of the first frame after it. The list has room for a fixed number of outages. When it is full, neighbours are
@@ -28,7 +28,7 @@ pub struct StreamOutage {
 }
 
 impl StreamOutage {
-    /// How long no frame arrived. Absent at the ends of a stream, and where outages are joined.
+    /// Returns the time without arrivals. Absent at the ends of a stream, and for joined outages.
     pub fn length(&self) -> Option<Nanos> {
         // Frames arrived between joined outages, so the time around all of them is not one outage.
         let is_one = self.gaps == 1;
@@ -82,8 +82,8 @@ impl OutageList {
         self.outages.push(outage);
     }
 
-    /// Joins every second outage with the one before it. Pairs of neighbours, not the nearest ones: that halves the list at
-    /// once, so a long run joins seldom.
+    /// Joins every second outage with the one before it. It joins pairs of neighbours, not the nearest ones: that halves the
+    /// list at once, so a long run joins seldom.
     fn join_neighbours(&mut self) {
         let mut kept = 0;
         for from in (0..self.outages.len()).step_by(2) {
@@ -113,7 +113,7 @@ struct OpenGap {
     before: Option<MonoTime>,
     /// Absent for the frames at the end of a stream.
     after: Option<MonoTime>,
-    /// The longest in time of several gaps that are joined here for want of room: the arrivals are not those around the others.
+    /// The longest of several gaps that were joined here for lack of room: the arrivals are not those around the others.
     longest: Option<JoinedGap>,
 }
 
@@ -133,14 +133,14 @@ impl JoinedGap {
 }
 
 impl OpenGap {
-    /// What it is for one that it is joined with: nothing at the ends of a stream.
+    /// Returns the gap for joining it with another one; `None` at the ends of a stream.
     fn as_joined(&self) -> Option<JoinedGap> {
         let Self { first, end, before, after, longest } = *self;
         longest.or_else(|| Some(JoinedGap { first, end, before: before?, after: after? }))
     }
 
     fn join(&mut self, next: &Self) {
-        // The first of those that are as long.
+        // `max_by_key` returns the last of equal ones, so the reversed order keeps the first.
         let all = [next.as_joined(), self.as_joined()].into_iter().flatten();
         self.longest = all.max_by_key(JoinedGap::length);
         self.end = next.end;
@@ -161,7 +161,8 @@ impl OpenGaps {
         let gap = OpenGap { first, end, before, after: Some(after), longest: None };
         let is_full = self.gaps.len() == OPEN_GAPS;
         match self.gaps.back_mut().filter(|_| is_full) {
-            // Frames that arrived between the two are inside the joined gap now. They are not lost, so nobody asks for them.
+            // Frames that arrived between the two are inside the joined gap now. They are not lost, so no outage is requested
+            // for them.
             Some(last) => last.join(&gap),
             None => self.gaps.push_back(gap),
         }
@@ -172,7 +173,7 @@ impl OpenGaps {
         self.gaps.push_back(OpenGap { first, end, before, after: None, longest: None });
     }
 
-    /// The outage of the lost frames `first..=last`. Gaps below `first` are closed: nothing will be asked of them again.
+    /// Returns the outage of the lost frames `first..=last`. Gaps below `first` are closed: they are not needed again.
     pub(crate) fn outage(&mut self, first: u64, last: u64) -> StreamOutage {
         while self.gaps.front().is_some_and(|gap| gap.end <= first) {
             self.gaps.pop_front();
@@ -196,14 +197,15 @@ impl OpenGaps {
     }
 }
 
-/// Where gaps were joined, the arrivals around a run within them are estimated: frames are taken to be evenly spaced.
+/// Estimates the arrivals around a run within joined gaps: frames are taken to be evenly spaced.
 fn narrow(outage: &mut StreamOutage, gap: &OpenGap) {
     let Some((before, after)) = gap.before.zip(gap.after) else { return };
     outage.begin = Some(interpolated(gap, before, after, outage.first));
     outage.end = Some(interpolated(gap, before, after, outage.last + 2).min(after));
 }
 
-/// When frame `number - 1` would have arrived. The frame in front of the gap came at `before`, the one behind it at `after`.
+/// Returns the time at which frame `number - 1` would have arrived. The frame in front of the gap came at `before`, the one
+/// behind it at `after`.
 fn interpolated(gap: &OpenGap, before: MonoTime, after: MonoTime, number: u64) -> MonoTime {
     let span = u128::from(after.since(before).as_u64());
     let steps = u128::from(gap.end + 1 - gap.first);

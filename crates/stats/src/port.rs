@@ -1,10 +1,10 @@
-//! What a port says of itself, and what its two halves counted.
+//! Properties of a port, and the counters of its two halves.
 
 use packetrig_units::BitRate;
 use packetrig_units::text::deserialize_line;
 use serde::{Deserialize, Serialize};
 
-/// Which way frames take. The result of a run names it.
+/// Path of the frames through the machine. The result of a run names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackEnd {
@@ -24,7 +24,7 @@ pub enum BackEnd {
 }
 
 impl BackEnd {
-    /// As users write it.
+    /// Returns the name that users write.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packet => "packet",
@@ -38,7 +38,7 @@ impl BackEnd {
     }
 }
 
-/// Who took a time stamp; the worse, the further from the wire.
+/// Origin of a time stamp; the later ones are further from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StampKind {
@@ -52,7 +52,7 @@ pub enum StampKind {
 /// Longest text about a port, in characters.
 const LONGEST_TEXT: usize = 1000;
 
-/// What a port is and can do. Its texts come from other machines: those that were read are one line each.
+/// Properties and abilities of a port. Its texts come from other machines, so they are read as one line each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortInfo {
     /// Its name in the plan.
@@ -61,7 +61,7 @@ pub struct PortInfo {
     /// `ns/ifname`.
     #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub location: String,
-    /// The way frames take.
+    /// Path of the frames.
     pub back_end: BackEnd,
     #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub why: String,
@@ -71,9 +71,9 @@ pub struct PortInfo {
     pub speed: Option<BitRate>,
     /// Largest frame that fits, FCS included.
     pub max_frame: u32,
-    /// Who stamps departing frames.
+    /// Origin of the stamps of departing frames.
     pub tx_stamp: StampKind,
-    /// Who stamps arriving frames.
+    /// Origin of the stamps of arriving frames.
     pub rx_stamp: StampKind,
 }
 
@@ -84,19 +84,20 @@ pub struct TxCounters {
     pub handed_over: u64,
     /// Refused by the kernel.
     pub refused: u64,
-    /// What the interface says it transmitted; absent if not known.
+    /// Frames transmitted by the interface's counter; absent if not known.
     pub on_wire: Option<u64>,
-    /// What the interface says it dropped on transmit.
+    /// Frames dropped on transmit by the interface's counter.
     pub dropped: Option<u64>,
 }
 
 impl TxCounters {
-    /// Whether frames of this run were sent here, so that what the interface transmitted belongs to its ledger.
+    /// Returns whether frames of this run were sent here, so that the frames that the interface transmitted belong to its
+    /// ledger.
     pub const fn has_sent(&self) -> bool {
         self.handed_over > 0 || self.refused > 0
     }
 
-    /// Frames that the port was given and that its interface did not transmit, by its own counters.
+    /// Returns the frames that the port was given and that its interface did not transmit, by its own counters.
     pub fn unsent_by_interface(&self) -> Option<u64> {
         // The drop counter and the difference may count the same frames: the larger one, not the sum.
         let vanished = self.on_wire.map_or(0, |on_wire| self.handed_over.saturating_sub(on_wire));
@@ -107,9 +108,9 @@ impl TxCounters {
 /// Cumulative counters of a receive half. Frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RxCounters {
-    /// What the interface says it received; absent if not known.
+    /// Frames received by the interface's counter; absent if not known.
     pub arrived: Option<u64>,
-    /// What the interface says it dropped on receive.
+    /// Frames dropped on receive by the interface's counter.
     pub dropped: Option<u64>,
     /// Lost because our ring was full.
     pub ring_dropped: u64,
@@ -133,18 +134,18 @@ pub struct RxCounters {
     /// Bytes of foreign frames, FCS included.
     #[serde(default)]
     pub foreign_bytes: u64,
-    /// Whether the link is up; absent if not known.
+    /// True if the link is up; absent if not known.
     #[serde(default)]
     pub link_up: Option<bool>,
 }
 
 impl RxCounters {
-    /// Frames that arrived at the port and that the receiver did not see.
+    /// Returns the frames that arrived at the port and that the receiver did not see.
     pub fn unseen(&self) -> u64 {
         self.unseen_beyond(0)
     }
 
-    /// The same but for those that are `explained` by a link that was not in order.
+    /// Returns the same without frames that are `explained` by a faulty link.
     pub fn unseen_beyond(&self, explained: u64) -> u64 {
         // Drops of the ring are among the frames that arrived unseen. A ring is full for other reasons than its link.
         let unseen = self.arrived.map_or(0, |arrived| arrived.saturating_sub(self.seen));

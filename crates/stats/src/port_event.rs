@@ -1,7 +1,7 @@
-//! What happened to the interface of a port while a run used it.
+//! Events of a port's interface while a run used it.
 //!
-//! A watcher looks at the interface all the time. The true begin of an event lies between two looks, so an event is given from
-//! the last look that found the interface in order until the first that found it in order again.
+//! A watcher looks at the interface all the time. The true begin of an event lies between two looks. So an event lasts from the
+//! last look that found the interface in order until the first that found it in order again.
 
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
@@ -29,10 +29,10 @@ pub enum PortEventKind {
     DriverDropped { frames: u64 },
     /// The sender was stopped for a while, or caught up after it: frames left later than the plan tolerates.
     SenderStalled {
-        /// How late the latest frame was.
+        /// Delay of the latest frame.
         most_late: Nanos,
     },
-    /// The carrier went away while the interface was up. Who did it is not known.
+    /// The carrier went away while the interface was up. The cause is not known.
     CarrierLost,
     /// Another program sent for the port and did something wrong: what it sent is not known for certain.
     EngineFailed,
@@ -40,17 +40,17 @@ pub enum PortEventKind {
     PortFailed,
     /// The link was switched down because the plan or its user ordered it.
     Declared,
-    /// A tap on this machine lost frames in its own rings; absent if it did not tell how many.
+    /// A tap on this machine lost frames in its own rings; absent if it did not report how many.
     TapDropped { frames: Option<u64> },
 }
 
-/// Who caused an event.
+/// Cause of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventCause {
     /// This machine: a fault of the rig.
     Rig,
-    /// Not known: the device, the cable or the rig.
+    /// The cause is not known: the device, the cable or the rig.
     Unknown,
     /// The plan: the event is part of what is measured.
     Plan,
@@ -59,7 +59,7 @@ pub enum EventCause {
 }
 
 impl EventCause {
-    /// Whether the event is part of what is measured: losses at its time are the device's.
+    /// Returns whether the event is part of the measurement: losses at its time are the device's.
     pub const fn is_measured(self) -> bool {
         matches!(self, Self::Plan | Self::Device)
     }
@@ -83,7 +83,7 @@ impl PortEventKind {
         }
     }
 
-    /// How many frames it can have cost at most, if that was counted.
+    /// Returns how many frames it can have cost at most, if that was counted.
     pub const fn most_frames(&self) -> Option<u64> {
         match self {
             Self::DriverDropped { frames } => Some(*frames),
@@ -127,7 +127,7 @@ pub struct PortEvent {
     pub from: MonoTime,
     /// The first time at which it was in order again; absent if it was not by the end of the run.
     pub until: Option<MonoTime>,
-    /// Whether it concerns only what the port sends.
+    /// True if it concerns only frames that the port sends.
     #[serde(default)]
     pub only_sending: bool,
 }

@@ -1,30 +1,30 @@
-//! What probes from a node found: one row for each probe line that it sent, and what its reflectors answered.
+//! Results of the probes from a node: one row for each probe line that it sent, and the answers of its reflectors.
 //!
-//! A time of one direction is a difference between two clocks. The node reports it as it is by the wall clocks of both ends; how these
-//! relate is known where all results are together. Beside it is what the session's own exchanges say.
+//! A time of one direction is a difference between two clocks. The node reports it by the wall clocks of both ends; their
+//! relation is known only where all results are together. A second value uses the exchanges of the session itself.
 //!
-//! Invariant: what was not measured is absent, never zero.
+//! Invariant: a value that was not measured is absent, never zero.
 
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// How often a thing happened and how long it took. Times below zero are possible within the bound.
+/// Number and distribution of times. Times below zero are possible within the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeTimes {
     pub samples: u64,
     pub min_ns: i64,
     pub p50_ns: i64,
-    /// Absent of fewer than 20 samples.
+    /// Absent with fewer than 20 samples.
     pub p95_ns: Option<i64>,
-    /// Absent of fewer than 100 samples.
+    /// Absent with fewer than 100 samples.
     pub p99_ns: Option<i64>,
     pub max_ns: i64,
-    /// How far off each of them may be.
+    /// Bound of the error of each of them.
     pub bound_ns: u64,
 }
 
 impl ProbeTimes {
-    /// The same times less `offset_ns`, which may be wrong by `bound`.
+    /// Subtracts `offset_ns`, which may be wrong by `bound`.
     #[must_use]
     pub fn less(self, offset_ns: i64, bound: Nanos) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl ProbeTimes {
         }
     }
 
-    /// Whether they are in order, as times of one series are.
+    /// Returns whether they are in order, as times of one series are.
     pub fn is_ordered(&self) -> bool {
         let times = [Some(self.min_ns), Some(self.p50_ns), self.p95_ns, self.p99_ns, Some(self.max_ns)];
         times.into_iter().flatten().is_sorted()
@@ -48,21 +48,21 @@ impl ProbeTimes {
 /// Times of one direction of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionTimes {
-    /// By the wall clocks of both ends, as if they were one clock.
+    /// Times by the wall clocks of both ends, as if they were one clock.
     pub by_wall_clocks: Option<ProbeTimes>,
-    /// With the clocks compared by the exchanges of the session itself.
+    /// Times with the clocks compared by the exchanges of the session itself.
     pub by_exchanges: Option<ProbeTimes>,
-    /// Above the smallest one.
+    /// Times above the smallest one.
     pub variation: Option<ProbeTimes>,
 }
 
-/// Why a line has no more probes.
+/// Reason why a line has no more probes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "why", content = "detail")]
 pub enum ProbeLineEnd {
     /// All probes of the schedule were sent.
     Done,
-    /// Somebody stopped the run.
+    /// The run was stopped.
     Stopped,
     /// The node's lease ended.
     LeaseEnded,
@@ -72,12 +72,12 @@ pub enum ProbeLineEnd {
     Prohibited,
     /// The limits of the target did not allow more.
     Limits(String),
-    /// Nothing could be sent: no route, or nobody there.
+    /// Nothing could be sent: no route, or no such host.
     Failed(String),
 }
 
 impl ProbeLineEnd {
-    /// In words; `None` if it was the regular end.
+    /// Describes the end in words; `None` if it was the regular end.
     pub fn words(&self) -> Option<String> {
         Some(match self {
             Self::Done => return None,
@@ -93,7 +93,7 @@ impl ProbeLineEnd {
     }
 }
 
-/// Probes by what became of them.
+/// Counts of probes by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeCounts {
     pub planned: u64,
@@ -111,14 +111,14 @@ pub struct ProbeCounts {
     pub doubtful: u64,
 }
 
-/// The rate of the narrowest link of one direction, as packet pairs tell it.
+/// Rate of the narrowest link of one direction, measured by packet pairs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredCapacity {
     /// Absent without an answer.
     pub rate: Option<CapacityRange>,
-    /// Why there is no answer.
+    /// Reason why there is no answer.
     pub why_not: Option<String>,
-    /// Trains that were sent, and those that the answer was made of.
+    /// Trains that were sent, and those that were used for the answer.
     pub trains: u64,
     pub used: u64,
 }
@@ -127,7 +127,7 @@ pub struct MeasuredCapacity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityRange {
     pub bits_per_s: u64,
-    /// Not less than this, and not more, as far as the method can tell.
+    /// Lower bound of the rate, as far as the method can tell.
     pub low: u64,
     pub high: u64,
     /// The same rate of IP packets.
@@ -140,21 +140,21 @@ impl CapacityRange {
     }
 }
 
-/// What a node found with the probes of one line.
+/// Results of the probes of one line at a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeLineResult {
     /// Number of the line in the plan.
     pub line: usize,
     pub end: ProbeLineEnd,
     pub counts: ProbeCounts,
-    /// Lost on the way there and back, as far as the numbers of the session's reflections tell.
+    /// Probes lost on the way there and on the way back, according to the session's reflection numbers.
     pub session_lost: Option<(u64, u64)>,
     pub round_trip: Option<ProbeTimes>,
     /// Round trips without the time in the reflector.
     pub path: Option<ProbeTimes>,
     pub there: DirectionTimes,
     pub back: DirectionTimes,
-    /// Of the way there; absent unless the plan asks for it.
+    /// Capacity of the way there; absent unless the plan asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<MeasuredCapacity>,
     /// Departures against their planned times.
@@ -165,7 +165,7 @@ pub struct ProbeLineResult {
 }
 
 impl ProbeLineResult {
-    /// Of a line that sent nothing.
+    /// Returns the result of a line that sent nothing.
     pub fn unsent(line: usize, planned: u64, end: ProbeLineEnd) -> Self {
         Self {
             line,
@@ -184,7 +184,7 @@ impl ProbeLineResult {
     }
 }
 
-/// What a reflector got from one port of the plan.
+/// Requests that a reflector received from one port of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReflectedRequests {
     /// The port that answered.
@@ -197,23 +197,23 @@ pub struct ReflectedRequests {
     pub reflected: Option<u64>,
 }
 
-/// How far a node's wall clock is ahead of its monotonic one.
+/// Lead of a node's wall clock over its monotonic one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WallClockOffset {
     pub offset_ns: i64,
-    /// How far off that may be, steps of the wall clock during the run included.
+    /// Bound of its error, steps of the wall clock during the run included.
     pub bound: Nanos,
 }
 
 /// The first probe of a node: whether nodes began together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstProbe {
-    /// When it was to leave, on the node's clock.
+    /// Planned departure time, on the node's clock.
     pub due: MonoTime,
     pub left: MonoTime,
 }
 
-/// What a node found with the probes of a run.
+/// Results of the probes of a run at a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeNodeResult {
     pub lines: Vec<ProbeLineResult>,

@@ -1,7 +1,7 @@
 //! A set of frame numbers as ranges, with room for a fixed number of ranges.
 //!
-//! When the room is used up, the two neighbours with the smallest hole between them are joined. From then on the set is not
-//! exact: [`NumberRanges::is_exact`] says so, and counts of it are bounds.
+//! When the room is used up, the two neighbours with the smallest hole between them are joined. Then the set is not exact:
+//! [`NumberRanges::is_exact`] returns false, and counts of it are bounds.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,17 +19,17 @@ pub struct NumberRange {
 pub struct NumberRanges {
     /// The ranges, in ascending order.
     pub ranges: Vec<NumberRange>,
-    /// Different numbers, as far as the ranges could tell.
+    /// Different numbers, as far as the ranges could distinguish them.
     pub numbers: u64,
     /// Numbers that were added although they were in the set.
     pub repeated: u64,
-    /// Ranges were joined: numbers between them are in the set although nobody added them.
+    /// True if ranges were joined: numbers between them are in the set although they were never added.
     #[serde(default)]
     pub is_joined: bool,
 }
 
 impl NumberRanges {
-    /// Whether the set holds the added numbers and no other.
+    /// Returns whether the set holds the added numbers and no other.
     pub const fn is_exact(&self) -> bool {
         !self.is_joined
     }
@@ -43,7 +43,7 @@ impl NumberRanges {
             self.numbers += 1;
             return;
         }
-        // The first range that ends at the number or behind it.
+        // The first range that does not end in front of the number.
         let place = self.ranges.partition_point(|range| range.last < number);
         if self.ranges.get(place).is_some_and(|range| range.first <= number) {
             self.repeated += 1;
@@ -82,7 +82,7 @@ impl NumberRanges {
         self.is_joined = true;
     }
 
-    /// How many numbers of `first..=last` are in the set.
+    /// Returns how many numbers of `first..=last` are in the set.
     pub fn count_within(&self, first: u64, last: u64) -> u64 {
         let from = self.ranges.partition_point(|range| range.last < first);
         let overlapping = self.ranges[from..].iter().take_while(|range| range.first <= last);

@@ -20,9 +20,9 @@ use std::net::IpAddr;
 /// All counts at one moment, while a run goes on. Indices are those of the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountSample {
-    /// When it was taken.
+    /// Time of the sample.
     pub at: MonoTime,
-    /// How much older the counts of some receiver are: it publishes them a few times a second, if it has a processor.
+    /// Largest age of a receiver's counts at that time: a receiver publishes them a few times a second, if it has a processor.
     #[serde(default)]
     pub receivers_behind: Nanos,
     /// (stream, counts) at the senders of this node.
@@ -39,7 +39,7 @@ pub struct CountSample {
     /// The captures of this node.
     #[serde(default)]
     pub captures: Vec<CaptureState>,
-    /// Echo requests that interfaces of this node were asked to send, of late: (number, whether the answer came); absent until
+    /// Recent echo requests that interfaces of this node were asked to send: (number, whether the answer came); absent until
     /// that is known.
     #[serde(default)]
     pub pings: Vec<(u64, Option<bool>)>,
@@ -48,12 +48,12 @@ pub struct CountSample {
     pub probes: Option<ProbeProgress>,
 }
 
-/// How far the probes of a node are.
+/// Progress of the probes of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeProgress {
     /// Probes, or trains of a capacity, that have left.
     pub sent: u64,
-    /// Answers to probes; none for those that nobody is to answer.
+    /// Answers to probes; zero for probes that have no reflector.
     pub answered: u64,
 }
 
@@ -68,8 +68,7 @@ impl ProbeProgress {
 }
 
 impl CountSample {
-    /// Together with the counts of another node of the run. Latencies are not merged: that of the other node is taken if it
-    /// has one.
+    /// Adds the counts of another node of the run. Latencies are not merged: that of the other node is taken if it has one.
     #[must_use]
     pub fn joined(mut self, other: &Self) -> Self {
         self.tx.extend_from_slice(&other.tx);
@@ -84,7 +83,7 @@ impl CountSample {
     }
 }
 
-/// Frames a stream sent in all: what its receivers measure their loss against.
+/// Total of the frames that a stream sent: its receivers measure their loss against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentTotal {
     /// Index in the plan.
@@ -98,7 +97,7 @@ pub struct CaptureState {
     pub port: usize,
     /// Frames are being captured.
     pub is_running: bool,
-    /// What was captured last, once it is complete.
+    /// File of the last capture, once it is complete.
     pub file: Option<String>,
 }
 
@@ -122,7 +121,7 @@ pub struct SendResult {
     pub planned: u64,
     /// |actual - due| of the moment each frame was built.
     pub send_error: Latency,
-    /// From the stamp in the tag to the return of the kernel call that took the frame: how uncertain the send time is.
+    /// Time from the stamp in the tag to the return of the kernel call that took the frame: the uncertainty of the send time.
     pub stamp_bound: Latency,
     /// Frames and bytes per second of the run.
     pub series: RateSeries,
@@ -145,7 +144,7 @@ pub struct ReceiveResult {
     pub jitter: Option<JitterSummary>,
     /// Frames and bytes per second of the run.
     pub series: RateSeries,
-    /// When frames were missing.
+    /// Outages of the stream.
     #[serde(default)]
     pub outages: OutageList,
     /// Losses and delays per second of the run.
@@ -164,7 +163,7 @@ pub struct MisdeliveredFrames {
     pub frames: u64,
     /// Those to a group address (broadcast or multicast), which a switch sends to all its ports by rule.
     pub to_groups: u64,
-    /// Which frames of the stream they are.
+    /// Numbers of these frames in the stream.
     pub numbers: NumberRanges,
 }
 
@@ -186,13 +185,13 @@ pub struct SendingPeaks {
     pub in_100ms: u64,
 }
 
-/// Frames that left sooner after those before them than the plan says, because the sender had been held up. A device that
-/// carries the plan may drop as many.
+/// Frames that left sooner after those before them than planned, because the sender had been held up. A device that carries the
+/// plan may drop as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentAhead {
-    /// When the first of them left.
+    /// Time at which the first of them left.
     pub from: MonoTime,
-    /// When the last of them left.
+    /// Time at which the last of them left.
     pub until: MonoTime,
     pub frames: u64,
 }
@@ -212,7 +211,7 @@ pub struct PortResult {
     pub rx_series: RateSeries,
     /// Largest doubt of converting arrival stamps to the monotonic clock.
     pub clock_bound: Nanos,
-    /// What happened to its interface during the run.
+    /// Events of its interface during the run.
     #[serde(default)]
     pub events: Vec<PortEvent>,
     /// Content of the frames that arrived without a tag, where frames of a file were expected.
@@ -272,11 +271,11 @@ pub struct NodeResult {
     pub other_runs: Vec<OtherRunFrames>,
     pub ports: Vec<PortResult>,
     pub captures: Vec<CaptureResult>,
-    /// Of a run with probes.
+    /// Results of the probes, in a run with probes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<ProbeNodeResult>,
     pub caveats: Vec<Caveat>,
-    /// How its clock stands to the controller's; absent if it is the only node or nothing is known.
+    /// Relation of its clock to the controller's; absent if it is the only node or nothing is known.
     #[serde(default)]
     pub clock: Option<ClockRecord>,
     /// Absent from a node of an older version.

@@ -27,21 +27,21 @@ pub const WINDOW: u64 = 65_536;
 /// A number this far ahead of everything seen is damage, not a gap.
 const LONGEST_GAP: u64 = 1 << 31;
 const WORDS: usize = (WINDOW / 64) as usize;
-/// Outages that are kept apart, unless told otherwise.
+/// Largest number of outages that are kept apart by default.
 const OUTAGES: usize = 512;
 
-/// What one arrival meant.
+/// Meaning of one arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceArrival {
     /// The next, or beyond a gap.
     New,
     /// Missing until now (RFC 4737, type-P-reordered). `extent` by its section 4.2.2.
     Late {
-        /// How many frames arrived since the earliest one with a higher number.
+        /// Number of frames that arrived since the earliest one with a higher number.
         extent: u64,
     },
     Duplicate,
-    /// So far behind (or absurdly far ahead) that the window cannot tell.
+    /// So far behind, or absurdly far ahead, that the window cannot decide.
     Stale,
 }
 
@@ -100,7 +100,7 @@ pub struct SequenceWindow {
     last_loss_second: Option<u64>,
     leaders: SequenceLeaders,
     density: LossDensity,
-    /// When the last frame arrived, whatever its number.
+    /// Time of the last arrival, whatever its number.
     last_arrival: Option<MonoTime>,
     gaps: OpenGaps,
     outages: OutageList,
@@ -120,7 +120,7 @@ impl SequenceWindow {
         Self::with_outages(OUTAGES)
     }
 
-    /// As [`Self::new`], with room for this many outages.
+    /// Creates a window like [`Self::new`], with room for this many outages.
     pub fn with_outages(room: usize) -> Self {
         Self {
             seen: SeenBits::new(),
@@ -138,7 +138,7 @@ impl SequenceWindow {
         }
     }
 
-    /// The full number for the low `bits` that arrived: the one nearest to the highest seen.
+    /// Returns the full number for the low `bits` that arrived: the one nearest to the highest seen.
     pub fn unwrap(&self, low: u32, bits: u32) -> u64 {
         let span = 1u64 << bits;
         // Serial number arithmetic: up to half of the span ahead, else behind. At the start of a stream nothing is behind.
@@ -150,12 +150,12 @@ impl SequenceWindow {
         }
     }
 
-    /// How far `number` is ahead of the next one to come; 0 if it is not.
+    /// Returns how far `number` is ahead of the next one to come; 0 if it is not.
     pub const fn ahead(&self, number: u64) -> u64 {
         number.saturating_sub(self.next)
     }
 
-    /// Whether frame `number` has arrived. Of one behind the window that is not known, and it counts as if it had.
+    /// Returns whether frame `number` has arrived. A frame behind the window counts as arrived, because that is not known.
     pub fn has_seen(&self, number: u64) -> bool {
         number < self.next && (self.next - number > WINDOW || self.seen.has(number))
     }
@@ -163,8 +163,8 @@ impl SequenceWindow {
     /// Takes in frame `number`, which arrived at `at`. `second_of` gives the second of the schedule in which a frame was due.
     pub fn arrive(&mut self, number: u64, at: MonoTime, second_of: impl Fn(u64) -> u64) -> SequenceArrival {
         let before = self.last_arrival;
-        // A frame of a number that nobody sent would move the window and make everything in between lost. Tags are checked, but
-        // only by 16 bits, so a jump of that size is not believed.
+        // A damaged number would move the window and make everything in between lost. Tags are checked, but only by 16 bits, so
+        // a jump of that size is not believed.
         if number >= self.next {
             if number - self.next > LONGEST_GAP {
                 self.counts.stale += 1;
@@ -267,12 +267,12 @@ impl SequenceWindow {
         }
     }
 
-    /// Losses per second, and room for delays.
+    /// Returns losses per second, and room for delays.
     pub const fn quality_mut(&mut self) -> &mut QualitySeries {
         &mut self.quality
     }
 
-    /// The end: whatever was sent and not seen is lost. A second call changes nothing.
+    /// Ends the stream: every frame that was sent and not seen is lost. A second call changes nothing.
     pub fn finish(&mut self, sent: u64, second_of: impl Fn(u64) -> u64) {
         if std::mem::replace(&mut self.finished, true) {
             return;
@@ -290,17 +290,17 @@ impl SequenceWindow {
         }
     }
 
-    /// The outages of frames that have left the window; all of them after [`Self::finish`].
+    /// Returns the outages of frames that have left the window; all of them after [`Self::finish`].
     pub fn take_outages(&mut self) -> OutageList {
         std::mem::take(&mut self.outages)
     }
 
-    /// As [`Self::counts`] without the density: cheap enough to be asked ten times a second for thousands of streams.
+    /// Returns [`Self::counts`] without the density: cheap enough to be called ten times a second for thousands of streams.
     pub fn live_counts(&self) -> SequenceCounts {
         SequenceCounts { lost: self.next - self.counts.unique, ..self.counts.clone() }
     }
 
-    /// Counts so far. Before `finish`, `lost` is everything missing below the highest number seen.
+    /// Returns the counts so far. Before `finish`, `lost` is everything missing below the highest number seen.
     pub fn counts(&self) -> SequenceCounts {
         SequenceCounts { density: self.density.counts(), ..self.live_counts() }
     }

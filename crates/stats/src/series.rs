@@ -52,7 +52,7 @@ impl RateSeries {
     }
 }
 
-/// Of (frames, bytes). A series may come from another machine, with counts as large as their types allow.
+/// Adds pairs (frames, bytes). A series may come from another machine, with counts as large as their types allow.
 const fn sum_of(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0.saturating_add(other.0), one.1.saturating_add(other.1))
 }
@@ -62,7 +62,7 @@ const fn sum_of(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
 pub struct QualitySeries {
     /// Second 0, 1, 2 …; seconds without room are left out.
     pub seconds: Vec<QualitySecond>,
-    /// Percentiles of the delays of each second, as far as they are known. Absent in reports of older versions.
+    /// Percentiles of the delays of each second, if they are known. Absent in reports of older versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub percentiles: Vec<DelayPercentiles>,
     #[serde(skip)]
@@ -109,14 +109,14 @@ impl QualitySeries {
         }
     }
 
-    /// Takes in the latest seconds, when no more delays follow.
+    /// Closes the latest seconds, when no more delays follow.
     pub fn close(&mut self) {
         if let Some(mut latest) = self.latest.take() {
             latest.close(&mut self.percentiles);
         }
     }
 
-    /// Median and 99th percentile of the delays of a second; at most 6.25 % too large.
+    /// Returns median and 99th percentile of the delays of a second; at most 6.25 % too large.
     pub fn percentiles_of(&self, second: usize) -> Option<(Nanos, Nanos)> {
         let longest = self.seconds.get(second)?.delay_max;
         let found = self.percentiles.get(second)?;
@@ -150,7 +150,8 @@ impl QualitySeries {
         }
     }
 
-    /// Adds another series, second by second. Percentiles of a second remain only if all of its delays are from one of the two.
+    /// Adds another series, second by second. Percentiles of a second are kept only if all of its delays are from one of the
+    /// two.
     pub fn merge(&mut self, other: &Self) {
         self.merge_percentiles(other);
         if self.seconds.len() < other.seconds.len() {

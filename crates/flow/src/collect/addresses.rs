@@ -4,7 +4,8 @@ use crate::packet::mapped;
 
 /// An address of either version. An exporter that fills templates for both versions sends zeros for the one that is not.
 fn either_address(place: &mut [u8; 16], bytes: &[u8]) {
-    // Zero replaces nothing but zero: such exporters send one real address and zeros for the other version, in any order.
+    // An address of zeros replaces only zeros: such exporters send one real address and zeros for the other version, in any
+    // order.
     if let Some(address) = read_address(bytes)
         && (*place == [0; 16] || !is_nobody(address))
     {
@@ -29,7 +30,7 @@ fn read_address(bytes: &[u8]) -> Option<[u8; 16]> {
     }
 }
 
-/// Whether it is all zero, of either version.
+/// Returns whether an address of either version is all zero.
 fn is_nobody(address: [u8; 16]) -> bool {
     address == [0; 16] || address == mapped([0; 4])
 }

@@ -84,19 +84,19 @@ impl FromIterator<ExporterNetwork> for ExporterList {
 }
 
 impl ExporterList {
-    /// Whether messages of an address are read.
+    /// Returns whether messages from an address are read.
     pub fn allows(&self, address: IpAddr) -> bool {
         self.is_empty()
             || self.names(address)
             || self.networks.iter().any(|network| network.contains(address))
     }
 
-    /// Whether the address is on the list by itself, not as one of a network.
+    /// Returns whether the list contains this address as a host, not as part of a network.
     pub(super) fn names(&self, address: IpAddr) -> bool {
         self.hosts.contains(&address)
     }
 
-    /// Whether everybody is allowed.
+    /// Returns whether the list is empty, so that it allows every address.
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty() && self.networks.is_empty()
     }

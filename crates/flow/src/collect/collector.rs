@@ -7,8 +7,8 @@
 //! * beyond what exporters on trial may hold together: the one of them that was silent for longest is forgotten;
 //! * beyond the whole: what the exporter that holds most of the address that holds most holds.
 //!
-//! So an exporter that holds much gives up before one that holds little. An exporter gives up data that waits for its template, then
-//! templates, both the oldest first; what it holds beside that, only by being forgotten.
+//! So an exporter that holds much gives up memory before one that holds little. An exporter gives up data that waits for its
+//! template first, then templates, the oldest first. It gives up the rest only by being forgotten.
 //!
 //! Invariant: after every message [`FlowCollector::memory`] is at most [`CollectorOptions::memory`], and what a session that had to
 //! go has counted is kept in the sum.
@@ -40,7 +40,7 @@ pub struct CollectorOptions {
     pub memory: usize,
     /// An established exporter that was silent for this long may be forgotten when another needs its place.
     pub silence: Nanos,
-    /// How long an exporter is on trial.
+    /// Length of an exporter's trial.
     pub trial: Nanos,
     /// Addresses that are read. Exporters named by their own address are not on trial.
     pub allowed: ExporterList,
@@ -91,26 +91,26 @@ impl CollectorOptions {
 /// Messages that were not read, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedMessages {
-    /// Of a protocol that the collector cannot read.
+    /// The message uses a protocol that the collector cannot read.
     pub unknown_protocol: u64,
-    /// Of an address that is not on the list of exporters.
+    /// The sender's address is not on the list of exporters.
     pub not_allowed: u64,
-    /// Of one exporter too many of one address.
+    /// The address already has as many exporters as it may have.
     pub address_full: u64,
 }
 
 /// Exporters that were forgotten so that others find room, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgottenExporters {
-    /// On trial, as all places were taken.
+    /// The exporter was on trial, and all places were taken.
     pub on_trial: u64,
-    /// On trial, as memory was used up.
+    /// The exporter was on trial, and the memory was used up.
     pub for_memory: u64,
-    /// Established, and silent for long.
+    /// The exporter was established, and had been silent for long.
     pub silent: u64,
 }
 
-/// What is kept of an exporter that is gone.
+/// State that is kept of an exporter that is gone.
 #[derive(Clone, Debug, Default)]
 struct EndedExporter {
     counts: SessionCounts,
@@ -121,9 +121,9 @@ struct EndedExporter {
 pub struct FlowCollector {
     options: CollectorOptions,
     table: ExporterTable,
-    /// Exporters that were heard and are gone, without their ports: an exporter that comes back uses another port.
+    /// Exporters that sent something and are gone, without their ports: an exporter that comes back uses another port.
     ended: BTreeMap<ExporterIdentity, EndedExporter>,
-    /// What the names in `ended` cost in memory.
+    /// Memory of the names in `ended`.
     ended_names: usize,
     /// Sum over the gone exporters that found no room in `ended`.
     gone: SessionCounts,
@@ -156,7 +156,7 @@ impl FlowCollector {
             self.refused.not_allowed += 1;
             return Ok(());
         }
-        // Nothing is stored for a message before its address is allowed and its protocol is known.
+        // The address must be allowed and the protocol known before anything is stored for a message.
         let MessageHead { protocol, domain } =
             head(message).inspect_err(|_| self.refused.unknown_protocol += 1)?;
         let exporter = ExporterIdentity { source, protocol, domain };
@@ -240,7 +240,7 @@ impl FlowCollector {
         self.table.establish(exporter);
     }
 
-    /// Gives up what is beyond the bounds now that `exporter` was heard, as the module says.
+    /// Frees memory until the bounds in the module documentation hold again, after a message of `exporter`.
     fn bound_memory(&mut self, exporter: &ExporterIdentity) {
         self.table.charge(exporter);
         let MessageSource { address, transport, .. } = exporter.source;
@@ -262,8 +262,8 @@ impl FlowCollector {
         {}
     }
 
-    /// Frees so much of the exporter that holds most at an address, or all that it can do without; forgets one that can do
-    /// without nothing. Says whether there was one.
+    /// Frees `excess` bytes of the largest exporter of an address, or as much as it can give up; forgets that exporter if it
+    /// can give up nothing. Returns whether there was one.
     fn give_up_at(&mut self, address: IpAddr, excess: usize) -> bool {
         let Some(largest) = self.table.largest_at(address) else { return false };
         let Some(known) = self.table.get_mut(&largest) else { return false };
@@ -284,7 +284,7 @@ impl FlowCollector {
     }
 
     fn ended_memory(&self) -> usize {
-        // They are also in what is shown, which is copied once more when somebody looks.
+        // Live views hold these names too, and copy them once more for each reader.
         3 * (map::<ExporterIdentity, EndedExporter>(self.ended.len()) + self.ended_names)
     }
 
@@ -304,15 +304,15 @@ impl FlowCollector {
         self.ended_names = self.ended_names + names_memory(&ended.counts) - before;
         if let Some(reported) = known.session.reported() {
             if reported.ledger.is_some() {
-                // What came in former sessions is in this ledger.
+                // The ledger covers the packets of former sessions.
                 ended.counts.newer_packets = known.session.counts().newer_packets;
             }
             ended.reported.get_or_insert_default().update(reported);
         }
     }
 
-    /// Whether an exporter gets a line of its own in what is shown. One that delivered nothing over UDP may never have
-    /// existed, and the lines are bounded like everything else that senders cause.
+    /// Returns whether an exporter gets a line of its own in live views. An exporter that delivered nothing over UDP may never
+    /// have existed. The lines are bounded like everything else that senders cause.
     fn is_worth_a_line(&self, known: &KnownExporter) -> bool {
         let is_known =
             known.standing == ExporterStanding::Established || has_delivered(known.session.counts());

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// (IPFIX, options among them), packets (NetFlow v9), flows (v5), events (SIM).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionCounts {
-    /// Messages heard, whatever became of them.
+    /// Messages received, whether they could be read or not.
     pub messages: u64,
     pub message_bytes: u64,
     pub records: u64,
@@ -16,11 +16,11 @@ pub struct SessionCounts {
     pub packets: u64,
     /// Bytes of IP these stand for.
     pub bytes: u64,
-    /// Packets and new flows that SIM told of, one by one; its packets are in `packets` too.
+    /// Packets and new flows that SIM reported one by one; its packets are in `packets` too.
     pub events: u64,
     /// Records about the exporter itself.
     pub options_records: u64,
-    /// Templates heard, repetitions too.
+    /// Templates received, repetitions included.
     pub templates: u64,
     /// Templates forgotten because they were not repeated in time, or belong to the exporter's former life.
     pub templates_expired: u64,
@@ -34,7 +34,7 @@ pub struct SessionCounts {
     pub late_units: u64,
     /// Messages that came a second time and were not decoded again.
     pub duplicates: u64,
-    /// Messages numbered before the first one that was heard, and decoded.
+    /// Messages numbered before the first one received, and decoded.
     pub early: u64,
     /// Messages numbered far back, in no gap that is remembered, and decoded.
     pub old: u64,
@@ -56,7 +56,7 @@ pub struct SessionCounts {
     pub undecoded_restart_bytes: u64,
     /// Bytes given up because the exporter was forgotten or went away.
     pub undecoded_ended_bytes: u64,
-    /// Units that may be in undecoded or pending sets, as far as the numbers say.
+    /// Units that may be in undecoded or pending sets, according to the sequence numbers.
     pub untold: u64,
     /// Bytes of those that wait for their template.
     pub pending_bytes: u64,
@@ -78,7 +78,7 @@ pub struct SessionCount {
     /// Name of its field, in JSON and in metrics.
     pub name: &'static str,
     pub meaning: &'static str,
-    /// Whether it may go down again.
+    /// True if the number may go down again.
     pub is_level: bool,
     pub get: fn(&SessionCounts) -> u64,
     get_mut: fn(&mut SessionCounts) -> &mut u64,
@@ -147,7 +147,7 @@ impl SessionCounts {
         }
     }
 
-    /// What does not add up.
+    /// Returns the sums that do not balance.
     pub fn imbalances(&self) -> Vec<CountImbalance> {
         let causes = [
             self.undecoded_late_bytes,

@@ -16,14 +16,14 @@ use crate::packet::TunnelKind;
 use crate::record::{EndReason, FlowHalf, FlowRecord};
 use std::sync::Arc;
 
-/// What the message says about time.
+/// Times that the message header states.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MessageTime {
-    /// When it was sent, nanoseconds since 1970.
+    /// Time at which the message was sent, nanoseconds since 1970.
     pub(super) sent_ns: u64,
     /// The exporter's uptime then, milliseconds; wraps.
     pub(super) uptime_ms: Option<u32>,
-    /// When the exporter was started, milliseconds since 1970.
+    /// Time at which the exporter started, milliseconds since 1970.
     pub(super) boot_ms: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct MessageTime {
 #[derive(Clone, Debug)]
 pub(super) struct FinishedRecord {
     pub(super) record: FlowRecord,
-    /// Whether the exporter stated its times.
+    /// True if the exporter stated the times of the record.
     pub(super) is_timed: bool,
 }
 
@@ -60,7 +60,7 @@ struct DraftTimes {
 #[derive(Clone, Copy, Debug, Default)]
 struct StatedTime {
     finest: Option<(TimeNotation, u64)>,
-    /// Kept apart: it cannot be read unless it is known when the exporter began.
+    /// Uptime notation. It is kept apart because it can be read only once the exporter's start time is known.
     uptime: Option<u64>,
 }
 
@@ -307,7 +307,7 @@ impl MessageTime {
             (None, Some(boot)) => low32(sent_ms.wrapping_sub(boot)),
             (None, None) => return None,
         };
-        // As a signed difference: a flow may end a little after the header was written.
+        // The difference is signed: a flow may end a little after the header was written.
         let ago_ms = now_ms.wrapping_sub(uptime_ms).cast_signed();
         Some(self.sent_ns.saturating_add_signed(-i64::from(ago_ms) * 1_000_000))
     }
@@ -316,7 +316,7 @@ impl MessageTime {
 /// Reads NTP time, seconds since 1900 modulo 2^32 and a fraction, to the nearest 1/`parts` of a second.
 fn ntp(raw: u64, parts: u64) -> u64 {
     let seconds = raw >> 32;
-    // Until 2036 the first bit is set; then the seconds start again at zero (RFC 4330 section 3).
+    // The first bit is set until 2036; then the seconds start again at zero (RFC 4330 section 3).
     let era = if seconds >> 31 == 1 { 0 } else { 1 << 32 };
     let fraction = ((raw & 0xffff_ffff) * parts + (1 << 31)) >> 32;
     (seconds + era).saturating_sub(EPOCH) * 1_000_000_000 + fraction * (1_000_000_000 / parts)

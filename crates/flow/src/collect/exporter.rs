@@ -14,7 +14,7 @@ pub enum MessageTransport {
     File,
 }
 
-/// Where messages come from.
+/// Address, port and transport that messages come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MessageSource {
     pub address: IpAddr,
@@ -23,7 +23,8 @@ pub struct MessageSource {
     pub transport: MessageTransport,
 }
 
-/// What an address counts as where one sender may have a share only: an IPv6 address as its /64, all of which one host can have.
+/// Returns the address under which a sender's share is counted: an IPv6 address counts as its /64, because one host can have
+/// all addresses of a /64.
 pub fn sender_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
@@ -31,7 +32,7 @@ pub fn sender_network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What messages are written in.
+/// Protocol of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExportProtocol {
@@ -43,10 +44,10 @@ pub enum ExportProtocol {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ExporterIdentity {
-    /// Where its messages come from.
+    /// Address, port and transport of its messages.
     #[serde(flatten)]
     pub source: MessageSource,
-    /// What they are written in.
+    /// Protocol of its messages.
     pub protocol: ExportProtocol,
     /// Observation domain, source id, or engine type and number.
     pub domain: u32,
@@ -62,7 +63,7 @@ pub struct SequenceNumbers {
 }
 
 impl ExporterIdentity {
-    /// No exporter is less in order.
+    /// The smallest identity in order.
     pub(super) const LEAST: Self = Self {
         source: MessageSource {
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -96,7 +97,7 @@ impl MessageTransport {
     }
 }
 
-/// What a message is written in, and its observation domain.
+/// Protocol and observation domain of a message.
 pub(super) struct MessageHead {
     pub(super) protocol: ExportProtocol,
     pub(super) domain: u32,
@@ -110,7 +111,7 @@ pub(super) fn head(message: &[u8]) -> Result<MessageHead, MalformedMessage> {
     let short = MalformedMessage::Short { found: message.len(), needed: 2 };
     let version = u16::from_be_bytes(*message.first_chunk::<2>().ok_or(short)?);
     Ok(match version {
-        // Engine type and engine number, a byte each, tell the exporters of a NetFlow 5 source apart.
+        // NetFlow 5 distinguishes the exporters of one source by engine type and engine number, a byte each.
         5 => {
             let domain = word(message, 20, netflow5::HEADER)? >> 16;
             MessageHead { protocol: ExportProtocol::NetFlow5, domain }

@@ -3,8 +3,8 @@
 //! SIM does not say in which direction a packet went, so all packets count as forward. If the item of a new flow was lost, its
 //! packets are kept under the flow's number alone.
 //!
-//! Invariant: every packet taken is in a flow that is still open or in exactly one record given out, and there are never more
-//! open flows than the options allow.
+//! Invariant: every packet added is in exactly one open flow or in exactly one record handed out. The number of open flows
+//! never exceeds the options.
 
 use crate::key::FlowKey;
 use crate::record::{EndReason, FlowHalf, FlowRecord};
@@ -13,7 +13,7 @@ use packetrig_units::Nanos;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// When flows are given out.
+/// Times and bounds after which flows are reported.
 #[derive(Clone, Copy, Debug)]
 pub struct GatherOptions {
     /// Flows that are open at one time, at most.
@@ -37,7 +37,7 @@ struct OpenFlow {
     heard_ns: u64,
 }
 
-/// The open flows of all exporters; `E` tells these apart.
+/// The open flows of all exporters; `E` identifies the exporter.
 #[derive(Clone, Debug)]
 pub struct FlowGatherer<E> {
     options: GatherOptions,
@@ -51,7 +51,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         Self { options, open: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// How many flows can be open in this much memory, at most 2^18.
+    /// Returns the number of flows that fit into this much memory, at most 2^18.
     pub const fn flows_within(memory: usize) -> usize {
         let mut buckets: usize = 1 << 18;
         // A hash map has a power of two of buckets, and fills seven eighths of them.

@@ -6,13 +6,14 @@
 //!  meter 2, started later        [=====|======|===           "6, 3 since b"
 //!  stored                   [----------------------)
 //! ```
-//! A record is not compared with other records. It says how much its direction had since packets that every meter recognises, so as
-//! soon as one of these has a known position, the record is an interval of positions. What is stored are intervals, too, and new is
-//! what the record has beyond these. So repeated records, parts that were cut elsewhere, several active meters and any order of
-//! arrival do no harm, and a record that was lost on the way is made up for by the next one of its meter.
+//! A record is not compared with other records. It states how much its direction had since packets that every meter recognises.
+//! As soon as one of these packets has a known position, the record is an interval of positions. Stored data are intervals too,
+//! and the new part of a record is what lies outside of them. So repeated records, parts that were cut elsewhere, several
+//! active meters and any order of arrival do no harm. If a record is lost on the way, the next record of its meter makes up for
+//! it.
 //!
-//! Invariant: no count is compared with one that begins at another packet. A record whose position cannot be told is not stored, but
-//! counted as unplaced, unless all of it lies before or behind what is known.
+//! Invariant: no count is compared with one that begins at another packet. A record without a known position is not stored but
+//! counted as unplaced, unless all of it lies before or behind the known intervals.
 
 mod clocks;
 mod counts;
@@ -43,7 +44,7 @@ pub struct GroupOptions {
 }
 
 impl GroupOptions {
-    /// As many flows as fit into so much memory.
+    /// Builds options for as many flows as fit into this much memory.
     pub fn within(memory: usize) -> Self {
         // A map has a power of two of buckets and fills seven eighths of them. There are two maps, and while one of them grows it
         // takes half as much again.
@@ -70,37 +71,37 @@ struct FlowSide {
     is_second: bool,
 }
 
-/// What of a record's packets could not be placed, and how many of its directions may have been forgotten.
+/// Packets of a record that could not be placed, and the number of its directions that may have been forgotten.
 #[derive(Clone, Copy, Debug, Default)]
 struct JoinedRecord {
     unplaced: u64,
     forgotten: u64,
 }
 
-/// What a direction takes in the map.
+/// Memory of one direction in the map.
 const SIDE_BYTES: usize = size_of::<(FlowSide, KnownSide)>() + 1 + KnownSide::HEAP_BYTES;
 
-/// See the module.
+/// Joins records of all groups; see the module documentation.
 #[derive(Debug, Default)]
 pub struct GroupedFlows {
     options: GroupOptions,
-    /// What was needed since the last turn, and what was needed in the time before.
+    /// Directions that were used since the last turn, and those that were used in the turn before.
     recent: HashMap<FlowSide, KnownSide>,
     older: HashMap<FlowSide, KnownSide>,
     turned_ns: u64,
-    /// Of a flow that began later nothing has been forgotten.
+    /// No flow that began after this time has been forgotten.
     whole_from_ns: u64,
     /// The latest time in a record: by now, and at the last turn.
     newest_ns: u64,
     turn_newest_ns: u64,
-    /// Whether flows were forgotten because they were too many.
+    /// True if flows were forgotten because there were too many.
     is_crowded: bool,
     groups: BTreeMap<u64, GroupCounts>,
     clocks: BTreeMap<u64, MeterClocks>,
 }
 
 impl GroupedFlows {
-    /// `since_ns`: records of what was before may have been taken by somebody else, nanoseconds since 1970.
+    /// Creates an empty joiner. Another process may have taken records from before `since_ns`, nanoseconds since 1970.
     pub fn new(options: GroupOptions, since_ns: u64) -> Self {
         Self {
             options,
@@ -111,7 +112,7 @@ impl GroupedFlows {
         }
     }
 
-    /// Counts a record that another process of this collector has taken already, as far as anybody can know.
+    /// Counts a record that another process of this collector has probably taken already.
     pub fn pass_over(&mut self, record: &FlowRecord, now_ns: u64) {
         if let Some(history) = &record.history
             && let Some(counts) = self.account(history.mark.group)
@@ -120,7 +121,7 @@ impl GroupedFlows {
         }
     }
 
-    /// Notes a record that was given out before, by another process of this collector: it is not given out again.
+    /// Records that another process of this collector has already handed out this record, so that it is not handed out again.
     pub fn recall(&mut self, mut record: FlowRecord, now_ns: u64) {
         if let Some(history) = record.history.take() {
             self.turn(now_ns);
@@ -168,12 +169,12 @@ impl GroupedFlows {
         (self.recent.capacity() + self.older.capacity()) / 7 * 8 * SIDE_BYTES
     }
 
-    /// What became of each group's records, by the groups' numbers.
+    /// Returns the counts of each group, by group number.
     pub fn groups(&self) -> impl Iterator<Item = (u64, &GroupCounts)> {
         self.groups.iter().map(|(group, counts)| (*group, counts))
     }
 
-    /// Leaves of a record what is new. `was_stored`: it was given out before.
+    /// Reduces a record to its new part. `was_stored`: the record was handed out before.
     fn join(
         &mut self,
         history: &FlowHistory,
@@ -224,7 +225,7 @@ impl GroupedFlows {
         self.recent.entry(place).or_insert_with(|| older.remove(&place).unwrap_or_default())
     }
 
-    /// Forgets flows that nobody asked for in the last time, or that are too many.
+    /// Forgets flows that were not used during the last turn, or the older half if there are too many.
     fn turn(&mut self, now_ns: u64) {
         let is_old = now_ns.saturating_sub(self.turned_ns) >= self.options.memory.as_u64();
         let is_full = self.recent.len() >= self.options.flows.max(1);
@@ -232,7 +233,7 @@ impl GroupedFlows {
             self.is_crowded |= !is_old && !self.older.is_empty();
             self.older = std::mem::take(&mut self.recent);
             self.turned_ns = now_ns;
-            // What is forgotten now was not needed since the last turn.
+            // Forgotten flows were not used since the last turn, so later records cannot belong to them.
             self.whole_from_ns = std::mem::replace(&mut self.turn_newest_ns, self.newest_ns);
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::sim::SimError;
 
-/// What is wrong with a message. On a stream, nothing behind it can be read either.
+/// Fault of a message. On a stream, the bytes behind it cannot be read either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedMessage {
     /// Ends within its header.
@@ -21,11 +21,11 @@ pub enum MalformedMessage {
     /// A set that ends behind the message or within its own header.
     #[error("set {id} gives a length of {said} bytes, but the message has {left} left")]
     Set { id: u16, said: usize, left: usize },
-    /// A template that makes no sense.
+    /// A template that is not valid.
     #[error("template {id} {why}")]
     Template {
         id: u16,
-        /// What is wrong with it.
+        /// Reason why it is not valid.
         why: &'static str,
     },
     /// A datagram of SIM.

@@ -1,4 +1,5 @@
-//! What a field means to a record here. Numbers are IANA's information elements, which below 128 are NetFlow v9's types.
+//! Meaning of a template field for a record. Numbers are IANA's information elements, which below 128 are the types of NetFlow
+//! v9.
 
 use super::template::FieldName;
 use crate::account::{ENTERPRISE, by_id};
@@ -6,7 +7,7 @@ use crate::export::section::{REVERSE, own};
 use crate::foreign::reverse_name;
 use crate::iana;
 
-/// How a time is written. Without another origin, times count from 1970.
+/// Notation of a time. Times count from 1970 unless they name another origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TimeNotation {
     Seconds,
@@ -20,26 +21,26 @@ pub(super) enum TimeNotation {
     Nanos,
 }
 
-/// Which of several fields for one thing is believed: the last.
+/// Rank of a field among several fields for the same value: the highest rank wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FieldRank {
     Post,
-    /// Since the flow began.
+    /// Total since the flow began.
     Total,
-    /// Since its last record.
+    /// Count since the last record of the flow.
     Delta,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldMeaning {
-    /// It says nothing of its own.
+    /// The field carries no information of its own.
     Skipped,
-    /// It has no column: it is kept under its name.
+    /// The field has no column, so it is kept under its name.
     Other(FieldName),
     Packets(FieldRank),
     Octets(FieldRank),
     FrameOctets(FieldRank),
-    /// From the end that answered.
+    /// Count of the end that answered.
     AnswerPackets,
     AnswerOctets,
     Start(TimeNotation),
@@ -90,24 +91,25 @@ pub(super) enum FieldMeaning {
     Part,
     Loss,
     Merged,
-    /// Every how many packets one is taken; in options, or in each record.
+    /// Sampling interval: one of so many packets is taken. It comes in options or in each record.
     SamplingInterval,
-    /// How many packets in a row are taken …
+    /// Number of consecutive packets that are taken …
     SamplingTaken,
-    /// … and how many are then passed over.
+    /// … and number of packets that are then skipped.
     SamplingSpace,
     /// The number of a sampler, whose interval is in an options record.
     Sampler,
-    /// When the exporter was started, milliseconds since 1970.
+    /// Time at which the exporter started, milliseconds since 1970.
     Boot,
     Statistic(ExporterStatistic),
-    /// When options were true, milliseconds since 1970.
+    /// Time at which the options were true, milliseconds since 1970.
     Observed,
-    /// Of the [history](crate::FlowHistory) of a flow or the [membership](crate::GroupMembership) of a meter, by its number.
+    /// An element of the [history](crate::FlowHistory) of a flow or of the [membership](crate::GroupMembership) of a meter, by
+    /// its number.
     History(u16),
-    /// What a meter says of a flow, in bytes.
+    /// The history of a flow by its meter, in bytes.
     Track,
-    /// Of the whole ledger of an exporter of ours, by its number.
+    /// An account of the ledger of one of our exporters, by its number.
     Account(u16),
 }
 
@@ -142,7 +144,7 @@ impl ExporterStatistic {
 }
 
 impl FieldMeaning {
-    /// What each direction has of its own; the other one has no column for anything else.
+    /// Keeps meanings that exist for each direction; the reverse direction has no column for any other meaning.
     const fn of_a_half(self, name: FieldName) -> Self {
         match self {
             Self::Packets(_)
@@ -174,7 +176,7 @@ fn of_iana(id: u16) -> Option<FieldMeaning> {
         1 | 231 => M::Octets(FieldRank::Delta),
         2 | 298 => M::Packets(FieldRank::Delta),
         85 => M::Octets(FieldRank::Total),
-        // Of options it counts what an exporter saw in all; the draft of a flow reads it as such.
+        // In options this counts the packets that an exporter saw in total; a flow record reads it as a total of the flow.
         86 => M::Packets(FieldRank::Total),
         23 | 171 => M::Octets(FieldRank::Post),
         24 | 172 => M::Packets(FieldRank::Post),
@@ -214,7 +216,7 @@ fn of_iana(id: u16) -> Option<FieldMeaning> {
     })
 }
 
-/// What routers and firewalls tell.
+/// Elements that routers and firewalls send.
 fn of_router(id: u16) -> Option<FieldMeaning> {
     use FieldMeaning as M;
     Some(match id {

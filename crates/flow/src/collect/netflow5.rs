@@ -60,7 +60,8 @@ pub(super) fn decode(
         rebooted: false,
     };
     let Some(message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
-    // The upper two bits say how packets are chosen, the others every how many; zero means that nobody sampled.
+    // The upper two bits are the sampling mode, the other bits the interval. An interval of zero means that there was no
+    // sampling.
     let sampling = (header.sampling & 0x3fff).to_be_bytes();
     while let Some(record) = reader.take(RECORD) {
         let mut draft = draft(record);
@@ -77,7 +78,7 @@ const fn field(meaning: FieldMeaning) -> TemplateField {
     TemplateField { length: 0, reverse: false, meaning }
 }
 
-/// Where each value lies.
+/// Position and length of each value in a record.
 const LAYOUT: [(usize, usize, FieldMeaning); 16] = [
     (0, 4, FieldMeaning::Source4),
     (4, 4, FieldMeaning::Destination4),

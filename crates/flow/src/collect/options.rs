@@ -17,7 +17,7 @@ const SAMPLERS: usize = 64;
 /// The losses that an exporter reports, all since it began. A number that it does not report is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedLosses {
-    /// When it said so, nanoseconds since 1970.
+    /// Time of the report, nanoseconds since 1970.
     pub at_ns: u64,
     /// Packets it has seen (86).
     pub packets: Option<u64>,
@@ -41,7 +41,7 @@ pub struct ReportedLosses {
     pub exported_bytes: Option<u64>,
     /// Its whole ledger; only a meter of this project says that.
     pub ledger: Option<MeterLedger>,
-    /// The place of such a meter in its group, if one meter exports for all.
+    /// Place of such a meter in its group, if one meter exports for all.
     #[serde(default)]
     pub membership: Option<GroupMembership>,
 }
@@ -62,7 +62,7 @@ impl ReportedLosses {
         }
     }
 
-    /// Takes what a later record of the same exporter says, and keeps what that does not say.
+    /// Takes the values of a later record of the same exporter, and keeps the values that it does not contain.
     pub fn update(&mut self, later: &Self) {
         let Self { at_ns, .. } = *later;
         self.at_ns = at_ns;
@@ -93,18 +93,18 @@ pub(super) struct OptionsDraft {
     observed_ms: Option<u64>,
 }
 
-/// What a session knows of its exporter.
+/// State of the exporter that a session needs to read its records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExporterFacts {
     pub(super) boot_ms: Option<u64>,
-    /// By number of the sampler; that of all is without one.
+    /// Sampling interval by sampler number; `None` is the interval for all samplers.
     samplers: BTreeMap<Option<u64>, u32>,
 }
 
 impl OptionsDraft {
     pub(super) fn take(&mut self, field: TemplateField, bytes: &[u8]) {
         let Some(value) = number(bytes) else { return };
-        // Numbers about the exporter itself have no direction; a reverse field here makes no sense.
+        // Numbers about the exporter itself have no direction, so a reverse field here is an error of the exporter.
         if field.reverse || self.sampling.take(field.meaning, value) {
             return;
         }
@@ -124,11 +124,11 @@ impl OptionsDraft {
         }
     }
 
-    /// Updates what the session knows of its exporter. Returns the exporter's numbers about itself, if the record had any.
+    /// Updates the state of the exporter. Returns the exporter's numbers about itself, if the record had any.
     pub(super) fn finish(self, at_ns: u64, about: &mut ExporterFacts) -> Option<ReportedLosses> {
         about.boot_ms = self.boot_ms.or(about.boot_ms);
         let sampler = self.sampling.sampler;
-        // At most 64, because the exporter chooses how many samplers it reports; one that is known may change its interval.
+        // The exporter chooses how many samplers it reports, so at most 64 are kept. A known sampler may change its interval.
         if let Some(said) = self.sampling.interval()
             && (about.samplers.len() < SAMPLERS || about.samplers.contains_key(&sampler))
         {
@@ -140,12 +140,12 @@ impl OptionsDraft {
 }
 
 impl ExporterFacts {
-    /// What it costs in memory.
+    /// Returns the memory that it takes.
     pub(super) fn memory(&self) -> usize {
         map::<Option<u64>, u32>(self.samplers.len())
     }
 
-    /// Every how many packets a sampler took one; 1 if nothing is known.
+    /// Returns the sampling interval of a sampler; 1 if it is unknown.
     pub(super) fn interval(&self, sampler: Option<u64>) -> u32 {
         let known = self.samplers.get(&sampler).or_else(|| self.samplers.get(&None));
         known.copied().unwrap_or(1)

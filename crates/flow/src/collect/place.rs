@@ -1,4 +1,4 @@
-//! Where a field that an exporter sends is found in a record.
+//! Finds the column of a record that holds a field of an exporter.
 
 use super::meaning::{FieldMeaning, meaning};
 use super::template::FieldName;
@@ -6,11 +6,11 @@ use crate::export::section::REVERSE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldPlace {
-    /// In the column of that name.
+    /// The field is in the column of this name.
     Column(&'static str),
-    /// Among the other fields, under its own name.
+    /// The field is among the other fields, under its own name.
     OtherFields,
-    /// Nowhere: it says something of the exporter, or nothing.
+    /// The field is in no record: it is about the exporter, or carries no information.
     NoRecord,
 }
 
@@ -86,7 +86,7 @@ const fn column_of_headers(meaning: FieldMeaning) -> Option<&'static str> {
     })
 }
 
-/// What routers and firewalls tell.
+/// Columns of elements that routers and firewalls send.
 const fn column_of_router(meaning: FieldMeaning) -> Option<&'static str> {
     use FieldMeaning as M;
     Some(match meaning {
@@ -125,7 +125,7 @@ mod tests {
             reverse: enterprise == REVERSE,
             meaning: meaning(FieldName { enterprise, id }),
         };
-        // What any other count of bytes replaces.
+        // This field has the lowest rank, so any other count of bytes replaces it.
         draft.take(field(REVERSE, 23), &[1]);
         draft.take(field(0, 153), &1_700_000_000_000_u64.to_be_bytes());
         draft.take(field(enterprise, id), bytes);

@@ -12,11 +12,11 @@ pub struct SessionOptions {
     pub templates: usize,
     /// Fields of all of them, at most.
     pub template_fields: usize,
-    /// How long a template is good that is not repeated; `None` on connections, where it is good until it is withdrawn.
+    /// Lifetime of a template that is not repeated; `None` on connections, where a template is valid until it is withdrawn.
     pub template_life: Option<Nanos>,
-    /// Memory for data that came before its template, at most, in bytes; what is around it counts.
+    /// Memory for data that came before its template, at most, in bytes, overhead included.
     pub hold_bytes: usize,
-    /// How long they are kept.
+    /// Time for which such data is kept.
     pub hold: Nanos,
 }
 
@@ -26,14 +26,14 @@ impl Default for SessionOptions {
             templates: 1024,
             template_fields: 16 * 1024,
             template_life: Some(Nanos::from_secs(3600)),
-            // What an exporter of 10 000 records a second sends until its templates are due again.
+            // Data of an exporter with 10 000 records a second until its templates are due again.
             hold_bytes: 16 << 20,
             hold: Nanos::from_secs(600),
         }
     }
 }
 
-/// What a message held.
+/// An item that a message contained, or an observation about the message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReceivedMessage {
     Record(FlowRecord),
@@ -50,7 +50,7 @@ pub enum ReceivedMessage {
 }
 
 impl ReceivedMessage {
-    /// Whether it is something that the exporter had to say, and not an observation about its messages.
+    /// Returns whether the exporter sent the item itself. The others are observations about its messages.
     pub const fn is_delivery(&self) -> bool {
         matches!(self, Self::Record(_) | Self::Sim(_) | Self::Statistics(_))
     }

@@ -6,16 +6,16 @@ use crate::narrow::clamp_to_u32;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SamplingState {
     pub(super) sampler: Option<u64>,
-    /// Every how many packets one is taken.
+    /// Sampling interval: one of so many packets is taken.
     pub(super) every: Option<u64>,
-    /// How many packets in a row are taken …
+    /// Number of consecutive packets that are taken …
     pub(super) taken: Option<u64>,
-    /// … and how many are then passed over.
+    /// … and number of packets that are then skipped.
     pub(super) space: Option<u64>,
 }
 
 impl SamplingState {
-    /// Takes a field's value if it is about sampling. Says whether it was.
+    /// Takes a field's value if it is about sampling. Returns whether it was.
     pub(super) const fn take(&mut self, meaning: FieldMeaning, value: u64) -> bool {
         match meaning {
             FieldMeaning::Sampler => self.sampler = Some(value),
@@ -27,7 +27,8 @@ impl SamplingState {
         true
     }
 
-    /// Every how many packets one is taken, if that was stated. Packets taken and passed over count before an interval.
+    /// Returns the sampling interval that the record states. Numbers of taken and skipped packets take precedence over an
+    /// interval.
     pub(super) fn interval(&self) -> Option<u32> {
         let said = match (self.taken, self.space) {
             (Some(taken), Some(space)) => Some(taken.saturating_add(space).checked_div(taken).unwrap_or(1)),

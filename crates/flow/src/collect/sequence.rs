@@ -1,36 +1,37 @@
-//! Finds out by sequence numbers which messages of an exporter are missing, late or doubled, and when it restarted.
+//! Uses sequence numbers to find which messages of an exporter are missing, late or duplicated, and when the exporter
+//! restarted.
 //!
 //! The unit is the protocol's: data records for IPFIX, packets for NetFlow v9, flows for v5. Numbers wrap.
 //!
-//! Sets whose template is unknown hold an unknown number of units. What is missing behind such a message may be in them and is
-//! counted as `untold`. When the template comes, these units turn out to be decoded or `lost`.
+//! Sets whose template is unknown hold an unknown number of units. Missing units behind such a message may be in these sets and
+//! are counted as `untold`. When the template comes, these units are decoded or `lost`.
 //!
 //! A message numbered before the first one received is decoded like any other: it was overtaken on its way, and `first` moves
 //! back to it. A restart of the exporter differs from that in the time at which the message was sent.
 //!
-//! Invariant: `lost` and `untold` are together what lies between the first message and the last, less what was decoded.
+//! Invariant: `lost` and `untold` together are the units between the first message and the last, less those that were decoded.
 
 use super::exporter::SequenceNumbers;
 use super::memory::block;
 use crate::narrow::clamp_to_u32;
 use std::collections::VecDeque;
 
-/// Gaps that are remembered, so that a late message that fills one is known as such.
+/// Gaps that are remembered, so that a late message that fills one is recognised.
 const GAPS: usize = 256;
 /// Messages that are remembered, so that their second copies are recognised.
 const RECENT: usize = 1024;
-/// Messages overtake each other by no more than this. What was sent longer before the first one moves nothing back: one
-/// stray message must not make a gap of a day.
+/// Longest time by which messages overtake each other. A message that was sent longer before the first one does not move
+/// `first` back: one stray message must not make a gap of a day.
 const OVERTAKEN_S: u32 = 10;
 /// This many old messages in a row mean that the exporter restarted and set its clock back.
 const OLD_RUN: u32 = 16;
-/// No exporter sends more units in a second: a jump further ahead is a restart.
+/// Highest rate of an exporter, in units per second: a jump further ahead is a restart.
 const MOST_PER_SECOND: u64 = 20_000_000;
 
-/// What a message is among those before it.
+/// Position of a message among those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MessagePlace {
-    /// Where it was expected; also the first of all.
+    /// The message was expected next, or is the first of all.
     InOrder,
     /// Further ahead; the number of missing units.
     Ahead(u32),
@@ -38,37 +39,38 @@ pub(super) enum MessagePlace {
     Late,
     /// A second copy of a message that was decoded.
     Duplicate,
-    /// Before the first of all that was heard.
+    /// The message was sent before the first one that was received.
     Early,
-    /// Far back, and in no gap that is remembered, so the number says nothing. It is no copy of the last [`RECENT`] messages.
+    /// The number is far back and in no gap that is remembered, so it says nothing. The message is no copy of the last
+    /// [`RECENT`] messages.
     Old,
     /// The exporter restarted.
     Restart,
 }
 
 impl MessagePlace {
-    /// Whether the message is to be decoded.
+    /// Returns whether the message is to be decoded.
     pub(super) const fn is_wanted(self) -> bool {
         !matches!(self, Self::Duplicate)
     }
 
-    /// Whether it says where the exporter is now.
+    /// Returns whether the message shows the exporter's current position.
     pub(super) const fn is_current(self) -> bool {
         matches!(self, Self::InOrder | Self::Ahead(_) | Self::Restart)
     }
 }
 
-/// What a message says of itself.
+/// Properties that the header of a message states.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MessageClaim {
     pub(super) number: u32,
-    /// Something that differs between messages of different content.
+    /// Hash of the message; it differs between messages of different content.
     pub(super) fingerprint: u64,
-    /// When it was sent, in seconds.
+    /// Time at which it was sent, in seconds.
     pub(super) sent_s: u32,
-    /// Whether it can hold no units.
+    /// True if it can hold no units.
     pub(super) empty: bool,
-    /// Whether the exporter's uptime shows that it restarted.
+    /// True if the exporter's uptime shows that it restarted.
     pub(super) rebooted: bool,
 }
 
@@ -118,14 +120,14 @@ pub(super) struct MessageSequence {
     suspects: VecDeque<SuspectUnits>,
     old_run: u32,
     missing: u64,
-    /// Of suspects that are forgotten.
+    /// Untold units of suspects that are forgotten.
     untold: u64,
     /// Missing units of gaps that are forgotten.
     forgotten: u64,
 }
 
 impl MessageSequence {
-    /// What it costs in memory.
+    /// Returns the memory that it takes.
     pub(super) fn memory(&self) -> usize {
         let pairs = self.gaps.capacity() + self.suspects.capacity();
         block(self.recent.capacity() * size_of::<RecentMessage>()) + 2 * block(pairs * size_of::<NumberGap>())
@@ -146,7 +148,7 @@ impl MessageSequence {
         self.untold + self.suspects.iter().map(|suspect| u64::from(suspect.amount)).sum::<u64>()
     }
 
-    /// Decides what a message is among those before it. If it is to be decoded, [`Self::settle`] must follow.
+    /// Finds the position of a message among those before it. If the message is to be decoded, [`Self::settle`] must follow.
     pub(super) fn judge(&mut self, claim: MessageClaim) -> MessagePlace {
         let place = self.place(claim);
         self.old_run = if place == MessagePlace::Old { self.old_run + 1 } else { 0 };
@@ -186,7 +188,8 @@ impl MessageSequence {
         if claim.rebooted {
             return MessagePlace::Restart;
         }
-        // Behind a message whose sets could not be read, its second copy has the number that is expected, too.
+        // The next number alone does not prove a new message: behind a message whose sets could not be read, its second copy
+        // has that number too.
         if !self.begun || ahead == 0 && self.unread == 0 {
             return MessagePlace::InOrder;
         }
@@ -219,7 +222,7 @@ impl MessageSequence {
         }
     }
 
-    /// Whether a message may have been sent before the first one that was heard.
+    /// Returns whether a message may have been sent before the first one that was received.
     const fn is_overtaken(&self, claim: MessageClaim) -> bool {
         let before = self.first.wrapping_sub(claim.number);
         let Some(seconds) = self.first_sent_s.checked_sub(claim.sent_s) else { return false };
@@ -255,7 +258,7 @@ impl MessageSequence {
         }
     }
 
-    /// A message turned out to be earlier than the one that was taken for the first.
+    /// Moves `first` back to a message that was sent before the one that counted as the first.
     fn move_first(&mut self, number: u32, units: u32, unread: u32) {
         let missing = self.first.wrapping_sub(number).saturating_sub(units);
         if missing > 0 {
@@ -268,7 +271,7 @@ impl MessageSequence {
     /// that is missing behind that message can be in it any more.
     pub(super) fn recover(&mut self, number: u32, units: u32, is_last: bool) {
         if number == self.next {
-            // Nothing came behind it yet.
+            // No message has come behind it yet.
             self.next = number.wrapping_add(units);
             self.unread = if is_last { 0 } else { self.unread };
             return;
@@ -279,7 +282,7 @@ impl MessageSequence {
         let suspect = &mut self.suspects[at];
         suspect.from = suspect.from.wrapping_add(units);
         suspect.amount = suspect.amount.saturating_sub(units);
-        // All sets of that message are read now: what is still missing behind it was lost after all.
+        // All sets of that message are read now, so units that are still missing behind it were lost.
         if is_last {
             self.suspects.remove(at);
         }
@@ -295,7 +298,7 @@ impl MessageSequence {
                 return 0;
             }
             MessagePlace::Old => {
-                // Its gap is forgotten, but the missing units of such gaps are known as a sum.
+                // The gap itself is forgotten, but the sum of missing units of such gaps is known.
                 let filled = clamp_to_u32(self.forgotten).min(units);
                 self.forgotten -= u64::from(filled);
                 self.missing -= u64::from(filled);
@@ -309,7 +312,7 @@ impl MessageSequence {
         }
         let filled = self.fill(number, units);
         self.missing -= u64::from(filled);
-        // What lies before this message may be in sets that could not be read, what lies behind it cannot.
+        // Units before this message may be in sets that could not be read; units behind it cannot.
         for suspect in &mut self.suspects {
             suspect.amount = suspect.amount.min(number.wrapping_sub(suspect.from));
         }
@@ -324,7 +327,7 @@ impl MessageSequence {
         let Some(at) = self.gap_of(number) else { return 0 };
         let Some(gap) = self.gaps.remove(at) else { return 0 };
         let filled = units.min(gap.until.wrapping_sub(number));
-        // What is left of the gap: one piece before the message and one behind it, if they are not empty.
+        // The rest of the gap: one piece before the message and one behind it, if they are not empty.
         let before = NumberGap { from: gap.from, until: number };
         let behind = NumberGap { from: number.wrapping_add(filled), until: gap.until };
         self.gaps.extend([before, behind].into_iter().filter(|rest| rest.len() > 0));
@@ -332,7 +335,7 @@ impl MessageSequence {
     }
 }
 
-/// Differs between messages of different content, well enough to tell a second copy from another message.
+/// Computes a hash that distinguishes a second copy from another message.
 pub(super) fn fingerprint(message: &[u8]) -> u64 {
     // Fast, and no protection against forgery: a sender that can forge the exporter's address is read as that exporter
     // anyway.

@@ -16,8 +16,8 @@ use super::{ExportProtocol, MalformedMessage, ipfix, netflow5, netflow9, sim};
 use crate::record::FlowRecord;
 use crate::sim::SimEvent;
 
-/// After a restart, templates younger than this are taken for new ones: messages overtake each other, so a template may
-/// arrive before the message that shows the restart. Older ones are forgotten.
+/// Templates younger than this survive a restart: messages overtake each other, so a template may arrive before the message
+/// that shows the restart. Older ones are forgotten.
 const NEW_LIFE_NS: u64 = 10_000_000_000;
 
 /// A message that is being read.
@@ -34,7 +34,7 @@ pub(super) struct SessionMessage {
 }
 
 impl SessionMessage {
-    /// For protocols that number something else than the records of sets.
+    /// Replaces the unit count, for protocols that number something else than the records of sets.
     pub(super) const fn of_units(self, units: u32) -> Self {
         Self { units, unread: 0, ..self }
     }
@@ -60,7 +60,7 @@ pub struct ExportSession {
     pub(super) counts: SessionCounts,
     uptime: Option<UptimeSample>,
     looked_ns: u64,
-    /// What the blocks of the names of skipped fields cost in memory.
+    /// Memory of the names of skipped fields.
     pub(super) names: usize,
 }
 
@@ -117,7 +117,7 @@ impl ExportSession {
         result
     }
 
-    /// Forgets what is too old. Says whether it looked: it does once a second.
+    /// Forgets state that is too old. Returns whether it looked: it looks once a second.
     pub fn age(&mut self, now_ns: u64) -> bool {
         if now_ns.saturating_sub(self.looked_ns) < 1_000_000_000 {
             return false;
@@ -138,18 +138,18 @@ impl ExportSession {
         self.counts.give_up(given_up, |counts| &mut counts.undecoded_ended_bytes);
     }
 
-    /// What it holds in memory, beside the value itself.
+    /// Returns the memory that it holds beside the value itself.
     pub fn memory(&self) -> usize {
         self.templates.memory()
             + self.waiting.memory()
             + self.sequence.memory()
             + self.about.memory()
-            // The names are also in what is shown of the session, which is copied once more when somebody looks.
+            // Live views hold the names too, and copy them once more for each reader.
             + 3 * (self.names + map::<String, ()>(self.counts.skipped.len()))
     }
 
-    /// Gives up what it can do without until it holds no more than `target` bytes of memory, or has nothing to give up: first
-    /// data that waits for its template, then templates, in both the oldest first.
+    /// Frees memory until it holds at most `target` bytes or has nothing left to give up. Data that waits for its template goes
+    /// first, then templates, the oldest first in both.
     pub fn shrink(&mut self, target: usize) {
         while self.memory() > target {
             if let Some(bytes) = self.waiting.give_up_oldest() {
@@ -203,7 +203,7 @@ impl ExportSession {
         place.is_wanted().then_some(message)
     }
 
-    /// Whether the exporter's uptime went back while its clock went on.
+    /// Returns whether the exporter's uptime went back while its clock went on.
     fn is_rebooted(&self, moment: &MessageTime) -> bool {
         let Some(uptime_ms) = moment.uptime_ms else { return false };
         let Some(last) = self.uptime else { return false };
@@ -232,7 +232,7 @@ impl ExportSession {
         self.templates.withdraw_all(options);
     }
 
-    /// Whether templates may be withdrawn: not over UDP, where messages overtake each other and may be forged.
+    /// Returns whether templates may be withdrawn: not over UDP, where messages overtake each other and may be forged.
     pub(super) const fn may_withdraw(&self) -> bool {
         self.options.template_life.is_none()
     }
@@ -248,7 +248,7 @@ impl ExportSession {
         out(ReceivedMessage::Sim(event));
     }
 
-    /// What the exporter says of itself.
+    /// Takes the exporter's numbers about itself.
     pub(super) fn statistics(&mut self, said: Box<ReportedLosses>, out: &mut impl FnMut(ReceivedMessage)) {
         self.counts.options_records += 1;
         self.counts.note_report(&said);
@@ -270,7 +270,7 @@ impl ExportSession {
 }
 
 impl SessionCounts {
-    /// The exporter has said what it had sent until now.
+    /// Starts counting newer packets again if the exporter has sent its ledger.
     pub(super) const fn note_report(&mut self, said: &ReportedLosses) {
         if said.ledger.is_some() {
             self.newer_packets = 0;

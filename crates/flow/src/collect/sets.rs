@@ -17,7 +17,7 @@ use super::waiting::WaitingMessage;
 use crate::export::section::VARIABLE;
 use crate::narrow::clamp_to_u32;
 
-/// How many records of a set were numbered, and whether the set could be read to its end.
+/// Number of records of a set that were numbered, and whether the set could be read to its end.
 struct ReadOutcome {
     units: u32,
     result: Result<(), MalformedMessage>,
@@ -99,7 +99,7 @@ impl ExportSession {
         if bytes.is_empty() {
             return Ok(());
         }
-        // Nobody knows how many records these are; no record is shorter than a byte, so there are at most as many as bytes.
+        // The number of these records is unknown. No record is shorter than a byte, so there are at most as many as bytes.
         message.unread = message.unread.saturating_add(size(bytes));
         let of = WaitingMessage {
             number: self.counts.messages,
@@ -153,7 +153,7 @@ impl ExportSession {
                 if !walk(&template.fields, &mut reader, |field, value| draft.take(field, value)) {
                     return ReadOutcome { units, result: Err(cut) };
                 }
-                // Options records tell when the exporter was started; uptimes in records mean nothing without it.
+                // Options records give the exporter's start time; uptimes in records cannot be read without it.
                 let moment = MessageTime { boot_ms: about.boot_ms, ..moment };
                 let FinishedRecord { record, is_timed } = draft.finish(&moment, about);
                 counts.flow(&record, is_timed);
@@ -174,7 +174,7 @@ fn most_records(set: &[u8]) -> u32 {
 /// Records that were counted and not decoded.
 struct SkippedRecords {
     count: u32,
-    /// Whether the last one ends behind its set.
+    /// True if the last one ends behind its set.
     is_cut: bool,
 }
 

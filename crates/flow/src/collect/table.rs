@@ -1,15 +1,16 @@
 //! The table of exporters: which are known, which make room for others, and how much memory they hold.
 //!
-//! Anybody can send a datagram from any address, so a new exporter is *on trial*: exporters on trial share the places that
-//! are left, and a newcomer replaces the one that was silent for longest. An exporter whose messages could be decoded for a
-//! while is *established*, and so is one that is on the list of exporters, or has a connection and has delivered a record. It keeps its place until it
-//! was silent for [`silence`](super::CollectorOptions::silence). Some places are never given to the established, so a newcomer always finds one.
+//! Any host can send a datagram from any address, so a new exporter is *on trial*. Exporters on trial share the remaining
+//! places, and a newcomer replaces the one that has been silent longest. An exporter becomes *established* once its messages
+//! could be decoded for a while, if it is on the list of exporters, or once it has delivered a record over a connection. It
+//! keeps its place until it has been silent for [`silence`](super::CollectorOptions::silence). Some places are never given to
+//! established exporters, so a newcomer always finds one.
 //!
-//! Every change takes the same time however many exporters there are, but for a logarithm.
+//! Every change takes time that grows only with the logarithm of the number of exporters.
 //!
 //! The IPv6 addresses of a /64 count as one address.
 //!
-//! Invariant: `memory` is the sum of what is charged to the exporters, `of_address` the same by address.
+//! Invariant: `memory` is the sum of the memory accounted to the exporters, `of_address` the same by address.
 
 use super::exporter::{ExporterIdentity, sender_network};
 use super::memory::{block, map};
@@ -17,7 +18,7 @@ use super::session::ExportSession;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// How well an exporter is known.
+/// Standing of an exporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ExporterStanding {
     OnTrial,
@@ -30,13 +31,13 @@ pub(super) struct KnownExporter {
     pub(super) first_ns: u64,
     pub(super) heard_ns: u64,
     pub(super) standing: ExporterStanding,
-    /// What its session holds.
+    /// Memory that its session holds.
     memory: usize,
-    /// Its place in the order in which exporters were heard.
+    /// Its place in the order of last messages.
     turn: u64,
 }
 
-/// What exporters of one address have together.
+/// Use of one address by all its exporters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AddressUse {
     pub(super) exporters: usize,
@@ -49,7 +50,7 @@ pub(super) struct ExporterTable {
     order: BTreeMap<(ExporterStanding, u64), ExporterIdentity>,
     by_address: BTreeMap<(IpAddr, ExporterStanding, u64), ExporterIdentity>,
     of_address: BTreeMap<IpAddr, AddressUse>,
-    /// Exporters of an address by what they hold, and addresses by what they hold.
+    /// Exporters of an address by their memory, and addresses by their memory.
     sizes: BTreeSet<(IpAddr, usize, ExporterIdentity)>,
     address_sizes: BTreeSet<(usize, IpAddr)>,
     counts: [usize; 2],
@@ -57,7 +58,7 @@ pub(super) struct ExporterTable {
     turn: u64,
 }
 
-/// What an exporter costs that holds nothing: its places in all maps, itself, and what is shown of it, twice.
+/// Memory of an exporter that holds nothing: its entries in all maps, the value itself, and its copies in live views, twice.
 pub(super) const fn entry_memory() -> usize {
     let maps = map::<ExporterIdentity, KnownExporter>(5)
         + map::<(ExporterStanding, u64), ExporterIdentity>(5)
@@ -164,11 +165,11 @@ impl ExporterTable {
         Some(known)
     }
 
-    /// The exporter was heard: it is now the last to go.
+    /// Records a message of the exporter, which is then the last one to be replaced.
     pub(super) fn touch(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         known.heard_ns = now_ns;
-        // It was the last one heard already: most exporters send several messages in a row.
+        // It sent the last message as well: most exporters send several messages in a row.
         if known.turn == self.turn {
             return;
         }
@@ -196,7 +197,7 @@ impl ExporterTable {
         self.memory[ExporterStanding::Established as usize] += memory;
     }
 
-    /// Charges an exporter for the memory that it holds now. Needed after every change of its session.
+    /// Updates the memory that is accounted to an exporter. Needed after every change of its session.
     pub(super) fn charge(&mut self, exporter: &ExporterIdentity) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         let now = known.session.memory();
@@ -219,12 +220,12 @@ impl ExporterTable {
         self.address_sizes.insert((of.memory, address));
     }
 
-    /// The address that holds most.
+    /// Returns the address whose sessions hold most memory.
     pub(super) fn largest_address(&self) -> Option<IpAddr> {
         self.address_sizes.last().map(|(_, address)| *address)
     }
 
-    /// The exporter of an address that holds most.
+    /// Returns the exporter of an address that holds most memory.
     pub(super) fn largest_at(&self, address: IpAddr) -> Option<ExporterIdentity> {
         let address = sender_network(address);
         // The greatest of this address: the first exporter of any is below every one with this size.
@@ -234,7 +235,7 @@ impl ExporterTable {
         range.last().map(|(_, _, exporter)| *exporter)
     }
 
-    /// The exporter of a standing that was silent for longest.
+    /// Returns the exporter of a standing that has been silent longest.
     pub(super) fn silent_longest(&self, standing: ExporterStanding) -> Option<&ExporterIdentity> {
         self.order.range((standing, 0)..=(standing, u64::MAX)).next().map(|(_, exporter)| exporter)
     }

@@ -8,7 +8,7 @@ use super::{MalformedMessage, SessionOptions};
 use crate::export::section::{REVERSE, VARIABLE};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// No message holds a longer template.
+/// Largest number of fields that fits into a message.
 const MOST_FIELDS: usize = 4096;
 
 /// A field as the template has it.
@@ -35,22 +35,22 @@ pub(super) struct TemplateField {
 
 #[derive(Clone, Debug)]
 pub(super) struct ReceivedTemplate {
-    /// Without those of length zero: RFC 7011 does not forbid them, and they carry nothing.
+    /// Fields of the record without those of length zero: RFC 7011 does not forbid them, and they carry nothing.
     pub(super) fields: Box<[TemplateField]>,
-    /// Whether its records are about the exporter instead of flows.
+    /// True if its records are about the exporter instead of flows.
     pub(super) options: bool,
     /// Bytes of a record, at least.
     pub(super) least: usize,
-    /// Whether all records have that many bytes.
+    /// True if all records have exactly that many bytes.
     pub(super) is_fixed: bool,
     heard_ns: u64,
-    /// Its place in the order in which templates were heard.
+    /// Its place in the order of reception.
     turn: u64,
 }
 
 impl ReceivedTemplate {
-    /// `fields` in order; the first `scopes` of an options template of NetFlow v9 have numbers of their own and are skipped
-    /// by the caller, who names them 0.
+    /// Compiles a template from `fields`, in order. The first `scopes` of an options template of NetFlow v9 have numbers of
+    /// their own; the caller names them 0, so they are skipped.
     pub(super) fn new(
         id: u16,
         fields: &[FieldSpecifier],
@@ -101,15 +101,15 @@ pub(super) fn skipped(fields: &[FieldSpecifier]) -> BTreeSet<FieldName> {
 }
 
 impl FieldName {
-    /// Of a scope of NetFlow v9.
+    /// Name of a scope of NetFlow v9.
     pub(super) const NONE: Self = Self { enterprise: 0, id: 0 };
 }
 
-/// A session's templates. Keeping and removing one takes the same time however many there are, but for a logarithm.
+/// Templates of a session. Keeping and removing one takes time that grows only with the logarithm of their number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionTemplates {
     kept: BTreeMap<u16, ReceivedTemplate>,
-    /// The same in the order they were heard, those of options apart.
+    /// The same templates in the order of reception, those of options apart.
     order: BTreeMap<(bool, u64), u16>,
     heard: u64,
     cost: usize,
@@ -125,14 +125,14 @@ impl SessionTemplates {
         self.kept.get(&id)
     }
 
-    /// What all of it costs in memory.
+    /// Returns the memory of all templates.
     pub(super) fn memory(&self) -> usize {
         self.blocks
             + map::<u16, ReceivedTemplate>(self.kept.len())
             + map::<(bool, u64), u16>(self.order.len())
     }
 
-    /// Keeps a template; one of the same number is replaced. Gives how many others had to go for want of room.
+    /// Keeps a template and replaces one of the same number. Returns how many others were given up to make room.
     pub(super) fn keep(&mut self, id: u16, template: ReceivedTemplate, options: &SessionOptions) -> u64 {
         self.remove(id);
         let mut given_up = 0;
@@ -149,7 +149,7 @@ impl SessionTemplates {
         given_up
     }
 
-    /// Gives up the template that was not heard for longest. Says whether there was one.
+    /// Gives up the template that was received longest ago. Returns whether there was one.
     pub(super) fn give_up_oldest(&mut self) -> bool {
         let oldest = [false, true].into_iter().filter_map(|options| self.oldest(options));
         let oldest = oldest.min_by_key(|oldest| oldest.turn);
@@ -185,14 +185,14 @@ impl SessionTemplates {
         {}
     }
 
-    /// The template of a kind that was not heard for longest.
+    /// Returns the template of a kind that was received longest ago.
     fn oldest(&self, options: bool) -> Option<TemplateTurn> {
         let first = self.order.range((options, 0)..=(options, u64::MAX)).next();
         first.map(|((_, turn), id)| TemplateTurn { turn: *turn, id: *id })
     }
 }
 
-/// A template and its place in the order in which templates were heard.
+/// A template and its place in the order of reception.
 struct TemplateTurn {
     turn: u64,
     id: u16,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A message whose sets wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitingMessage {
-    /// Which of the session's messages it is.
+    /// Number of the message in its session.
     pub(super) number: u64,
     pub(super) moment: MessageTime,
     pub(super) at_ns: u64,
@@ -33,7 +33,7 @@ struct WaitingSet {
 pub(super) struct ReadySet {
     pub(super) bytes: Box<[u8]>,
     pub(super) message: WaitingMessage,
-    /// Whether no other set of its message waits.
+    /// True if no other set of its message waits.
     pub(super) is_last: bool,
 }
 
@@ -47,9 +47,9 @@ struct MessageWithSets {
 /// All that waits in a session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitingSets {
-    /// In the order they came.
+    /// Sets in the order of arrival.
     sets: BTreeMap<u64, WaitingSet>,
-    /// The same, by template.
+    /// The same sets, by template.
     by_template: BTreeSet<(u16, u64)>,
     messages: BTreeMap<u64, MessageWithSets>,
     came: u64,
@@ -58,7 +58,7 @@ pub(super) struct WaitingSets {
 }
 
 impl WaitingSets {
-    /// What all of it costs in memory.
+    /// Returns the memory of all sets.
     pub(super) fn memory(&self) -> usize {
         self.blocks
             + map::<u64, WaitingSet>(self.sets.len())
@@ -66,7 +66,8 @@ impl WaitingSets {
             + map::<u64, MessageWithSets>(self.messages.len())
     }
 
-    /// Keeps a set within `room` bytes of memory. Says how many bytes had to go for it, its own if it is too large.
+    /// Keeps a set within `room` bytes of memory. Returns how many bytes were given up for it, its own included if it is too
+    /// large.
     pub(super) fn keep(
         &mut self,
         template: u16,
@@ -91,7 +92,7 @@ impl WaitingSets {
         given_up
     }
 
-    /// Gives up what came before `oldest_ns`. Says how many bytes that were.
+    /// Gives up sets that came before `oldest_ns`. Returns their bytes.
     pub(super) fn expire(&mut self, oldest_ns: u64) -> usize {
         let mut given_up = 0;
         while self.messages.first_key_value().is_some_and(|(_, of)| of.message.at_ns < oldest_ns)
@@ -102,14 +103,14 @@ impl WaitingSets {
         given_up
     }
 
-    /// Gives up everything. Says how many bytes that were.
+    /// Gives up everything. Returns the bytes.
     pub(super) fn clear(&mut self) -> usize {
         let given_up = self.bytes;
         *self = Self { came: self.came, ..Self::default() };
         given_up
     }
 
-    /// Gives up the set that waits longest. Says how many bytes it had; `None` if nothing waits.
+    /// Gives up the set that waits longest. Returns its bytes; `None` if no set waits.
     pub(super) fn give_up_oldest(&mut self) -> Option<usize> {
         let came = *self.sets.keys().next()?;
         self.remove(came).map(|set| set.bytes.len())
@@ -135,14 +136,14 @@ impl WaitingSets {
         Some(ready)
     }
 
-    /// The message is read up to number `end`.
+    /// Sets the number up to which the message is read.
     pub(super) fn settle(&mut self, message: u64, end: u32) {
         if let Some(of) = self.messages.get_mut(&message) {
             of.message.end = end;
         }
     }
 
-    /// A set of the message was read: what still waits of it lies behind that many units more.
+    /// Moves the end of a message after one of its sets was read: the sets that still wait lie behind that many units more.
     pub(super) fn move_end(&mut self, message: u64, units: u32) {
         if let Some(of) = self.messages.get_mut(&message) {
             of.message.end = of.message.end.wrapping_add(units);

@@ -1,5 +1,5 @@
-//! What an exporter sends besides flow records: templates, the meaning of our own elements, names of interfaces, sampling,
-//! the ledger.
+//! Writes what an exporter sends besides flow records: templates, the meaning of our own elements, names of interfaces,
+//! sampling, the ledger.
 //!
 //! Options records count in IPFIX sequence numbers, templates do not; [`OpenRecordKind`] says which is which.
 
@@ -20,7 +20,7 @@ pub struct AnnouncedInterface {
     /// Its index in the kernel, as in [`FlowRecord::input`](crate::FlowRecord::input).
     pub index: u32,
     pub name: String,
-    /// What the user calls it.
+    /// Description by the user.
     pub description: String,
 }
 
@@ -64,8 +64,8 @@ fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemp
     let nine = format == ExportFormat::NetFlow9;
     let name = if nine { NAME } else { VARIABLE };
     let description = if nine { DESCRIPTION } else { VARIABLE };
-    // Sampling is told twice: older readers know the plain interval (34, 35), newer ones the selector (304 to 306).
-    // METERING, RELIABILITY and EXPORTING are the statistics that RFC 7011 section 4 asks for.
+    // Sampling is sent twice: older readers know the plain interval (34, 35), newer ones the selector (304 to 306). METERING,
+    // RELIABILITY and EXPORTING are the statistics that RFC 7011 section 4 asks for.
     let mut templates = vec![
         one_scope(id::INTERFACES, &[field(10, 4), field(82, name), field(83, description)]),
         one_scope(
@@ -212,7 +212,7 @@ fn sampling(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink: 
     open.add(place, now_ns, sink, |out| {
         out.u32(options.domain);
         out.u32(options.sampling);
-        // Deterministic; then systematic by count: one packet is metered, and the next ones are passed over.
+        // Sampling is deterministic and systematic by count: one packet is metered, and the next ones are skipped.
         out.u8(1);
         out.u16(1);
         out.u32(1);
@@ -282,7 +282,8 @@ fn numbers(
     });
 }
 
-/// As much of a text as is sent, cut between two characters: half a character would not be UTF-8, which RFC 7011 asks for.
+/// Returns the part of a text that is sent, cut between two characters: half a character would not be UTF-8, which RFC 7011
+/// asks for.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(usize::from(DESCRIPTION))]
 }
@@ -291,7 +292,7 @@ fn text_length(value: &str, fixed: Option<usize>) -> usize {
     fixed.unwrap_or_else(|| 1 + cut(value).len())
 }
 
-/// A text that says its length, or in a field of fixed length, filled with zeros.
+/// Writes a text with its length, or in a field of fixed length, filled with zeros.
 fn text(value: &str, fixed: Option<usize>, out: &mut Vec<u8>) {
     match fixed {
         None => {

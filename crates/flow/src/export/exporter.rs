@@ -34,7 +34,7 @@ struct SetFormats {
     announced: Option<TemplateAnnouncement>,
 }
 
-/// When the templates were sent last, and how many messages had been sent then.
+/// Time at which the templates were sent last, and the number of messages sent by then.
 #[derive(Clone, Copy, Debug)]
 struct TemplateAnnouncement {
     at_ns: u64,
@@ -93,7 +93,7 @@ impl MessageExporter {
         }
     }
 
-    /// Does what is due by now: sends templates again, and the message that has waited long enough.
+    /// Sends what is due: the templates, and the message that has waited long enough.
     pub fn tick(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match &mut self.inner {
             ExporterFormat::Five(five) if self.options.is_flush_due(five.opened_ns(), now_ns) => {
@@ -109,7 +109,7 @@ impl MessageExporter {
         }
     }
 
-    /// Whether the ledger is to be sent again. NetFlow 5 has no place for it.
+    /// Returns whether the ledger is due. NetFlow 5 has no place for it.
     pub fn is_statistics_due(&self, now_ns: u64) -> bool {
         let every = self.options.statistics_every.as_u64();
         matches!(self.inner, ExporterFormat::Sets(_))
@@ -124,7 +124,7 @@ impl MessageExporter {
         }
     }
 
-    /// Says what the meter's place in its group is. Only an exporter of records with histories has the template.
+    /// Sends the meter's place in its group. Only an exporter of records with histories has the template.
     pub fn membership(&mut self, membership: &GroupMembership, now_ns: u64, sink: &mut impl MessageSink) {
         if let ExporterFormat::Sets(sets) = &mut self.inner
             && self.options.has_history
@@ -141,7 +141,7 @@ impl MessageExporter {
         }
     }
 
-    /// A new connection: sequence numbers start again, and templates go first, also before records that wait.
+    /// Handles a new connection: sequence numbers start again, and templates go first, also before records that wait.
     pub fn reconnected(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             sets.open.restart_sequence();
@@ -149,7 +149,7 @@ impl MessageExporter {
         self.announce_first(now_ns, sink);
     }
 
-    /// Templates that are sent only once were lost: they go first, also before records that wait.
+    /// Sends the templates first, also before records that wait: templates that are sent only once were lost.
     pub fn announce_first(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             // The open message already holds records, so the templates are written into one beside it, which is sent first.
@@ -170,7 +170,7 @@ impl MessageExporter {
         }
     }
 
-    /// What is in the message that is not handed out yet.
+    /// Returns the records in the message that is not handed out yet.
     pub fn waiting(&self) -> CarriedRecords {
         match &self.inner {
             ExporterFormat::Five(five) => five.carried(),
@@ -178,7 +178,7 @@ impl MessageExporter {
         }
     }
 
-    /// What the format cannot carry: in NetFlow 5 everything but IPv4.
+    /// Returns the records that the format cannot carry: in NetFlow 5 everything but IPv4.
     pub fn unfit(&self) -> CarriedRecords {
         match &self.inner {
             ExporterFormat::Five(five) => five.unfit(),
@@ -187,7 +187,7 @@ impl MessageExporter {
     }
 }
 
-/// What a record of one direction stands for. `records` is 0 for the second record that is made of one.
+/// Returns the counts of a record of one direction. `records` is 0 for the second record that is made of one.
 const fn carried_one_way(record: &FlowRecord, records: u64) -> CarriedRecords {
     CarriedRecords { records, packets: record.forward.packets, bytes: record.forward.bytes }
 }

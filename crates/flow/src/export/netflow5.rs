@@ -102,7 +102,7 @@ impl FiveMessage {
         }
     }
 
-    /// Whether the times of a record can be expressed from the beginning that the message states.
+    /// Returns whether the times of a record can be expressed relative to the start time that the message states.
     fn has_times_of(&self, record: &FlowRecord) -> bool {
         let first_ms = record.forward.first_ns / MS;
         let last_ms = record.forward.last_ns / MS;
@@ -111,7 +111,7 @@ impl FiveMessage {
         })
     }
 
-    /// A time as milliseconds since the beginning, if that can be said in 32 bits.
+    /// Converts a time to milliseconds since the start time, if 32 bits can hold that.
     fn uptime_ms(&self, at_ms: u64) -> Option<u32> {
         u32::try_from(at_ms.checked_sub(self.began_ms.unwrap_or(0))?).ok()
     }
@@ -186,7 +186,7 @@ impl FiveMessage {
     }
 }
 
-/// The part of a count that goes into one of several lines: the parts differ by one at most and add up to the whole.
+/// Returns the part of a count that goes into one of several lines: the parts differ by one at most and add up to the whole.
 fn share_of(whole: u64, line: u64, lines: u64) -> u64 {
     whole / lines + u64::from(line < whole % lines)
 }

@@ -1,6 +1,6 @@
 //! The message that is being filled, of the formats that are made of sets: IPFIX and NetFlow 9.
 //!
-//! Invariant: what is in the buffer is a whole message but for its header, at most as long as it may be.
+//! Invariant: the buffer holds a whole message except for its header, and never more than the limit.
 
 use super::options::{ExportFormat, ExportOptions};
 use super::write::ValueWriter;
@@ -12,7 +12,7 @@ const IPFIX_HEADER: usize = 16;
 const NINE_HEADER: usize = 20;
 const SET_HEADER: usize = 4;
 
-/// What a record in a message is.
+/// Kind of a record in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenRecordKind {
     /// A template, or a template of options.
@@ -22,7 +22,7 @@ pub(super) enum OpenRecordKind {
     Flow(CarriedRecords),
 }
 
-/// A record that is to be added: its set, its length in bytes, and its kind.
+/// A record to add: its set, its length in bytes, and its kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordPlace {
     pub(super) set: u16,
@@ -52,7 +52,7 @@ pub(super) struct OpenMessage {
     opened_ns: u64,
     sequence: u32,
     messages: u32,
-    /// What the time since the exporter began is counted from.
+    /// Time from which the exporter's uptime counts.
     begun_ns: Option<u64>,
 }
 
@@ -80,22 +80,22 @@ impl OpenMessage {
         open
     }
 
-    /// What its flow records stand for.
+    /// Returns the counts of its flow records.
     pub(super) const fn carried(&self) -> CarriedRecords {
         self.carried
     }
 
-    /// Whether it has nothing in it.
+    /// Returns whether it has no records.
     pub(super) const fn is_empty(&self) -> bool {
         self.records == 0
     }
 
-    /// When its first record came.
+    /// Time of its first record.
     pub(super) const fn opened_ns(&self) -> u64 {
         self.opened_ns
     }
 
-    /// How many were handed out, modulo 2^32.
+    /// Number of messages handed out, modulo 2^32.
     pub(super) const fn messages(&self) -> u32 {
         self.messages
     }
@@ -157,7 +157,7 @@ impl OpenMessage {
         }
     }
 
-    /// How long the message is with one more record, including the padding that its sets will need.
+    /// Returns the length of the message with one more record, including the padding that its sets will need.
     fn length_with(&self, id: u16, length: usize) -> usize {
         let open_bytes = self.set.map_or(0, |open| self.buffer.len() - open.start);
         if self.set.is_some_and(|open| open.id == id) {
@@ -222,9 +222,10 @@ impl OpenMessage {
         let up_ms = low(now_ns.saturating_sub(begun_ns) / 1_000_000);
         let is_ipfix = self.format == ExportFormat::Ipfix;
         let version: u16 = if is_ipfix { 10 } else { 9 };
-        // In the same place, IPFIX has the bytes of the message and NetFlow 9 its records, templates included.
+        // At this offset, IPFIX has the length of the message in bytes, and NetFlow 9 the number of its records, templates
+        // included.
         let size = if is_ipfix { fitting_u16(self.buffer.len()) } else { self.records };
-        // NetFlow 9 has the time since the exporter began in front of what both have.
+        // NetFlow 9 has the exporter's uptime in front of the fields that both formats have.
         let words = [up_ms, seconds, self.sequence, self.domain];
         let words = if is_ipfix { &words[1..] } else { &words[..] };
         self.buffer[..2].copy_from_slice(&version.to_be_bytes());

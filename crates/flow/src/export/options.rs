@@ -1,4 +1,4 @@
-//! What the user may choose of an export.
+//! Options of an export.
 
 use super::announce::AnnouncedInterface;
 use packetrig_units::Nanos;
@@ -22,25 +22,25 @@ impl ExportFormat {
         }
     }
 
-    /// Whether its messages say how long they are, so that they can follow each other in a stream or a file.
+    /// Returns whether its messages state their length, so that they can follow each other in a stream or a file.
     pub const fn is_framed(self) -> bool {
         matches!(self, Self::Ipfix)
     }
 
-    /// Whether one of its records can hold both directions (RFC 5103).
+    /// Returns whether one of its records can hold both directions (RFC 5103).
     pub(crate) const fn has_biflow(self) -> bool {
         matches!(self, Self::Ipfix)
     }
 }
 
-/// When templates are sent again.
+/// Interval at which templates are repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateRefresh {
-    /// Again and again, because datagrams get lost and collectors restart.
+    /// Templates are repeated, because datagrams get lost and collectors restart.
     Every {
-        /// After this time at the latest.
+        /// Longest time between repetitions.
         time: Nanos,
-        /// After this many messages at the latest.
+        /// Largest number of messages between repetitions.
         messages: u32,
     },
     /// Once on a connection, and once in a file.
@@ -57,13 +57,13 @@ pub struct ExportOptions {
     pub message_bytes: usize,
     /// Both directions in one record, where the format can. Otherwise they are two records.
     pub biflow: bool,
-    /// When templates, names and sampling are sent again.
+    /// Interval at which templates, names and sampling are repeated.
     pub refresh: TemplateRefresh,
-    /// How often the ledger is sent.
+    /// Interval at which the ledger is sent.
     pub statistics_every: Nanos,
-    /// How long a record waits for others to fill its message.
+    /// Time for which a record waits for others to fill its message.
     pub flush_after: Nanos,
-    /// Every how many packets one is metered; 1: all.
+    /// Sampling interval: one of so many packets is metered; 1: all.
     pub sampling: u32,
     /// Records say what their flows had since they began: those of a group of meters. Only [IPFIX](ExportFormat::Ipfix) with
     /// both directions in one record can.
@@ -73,19 +73,19 @@ pub struct ExportOptions {
 }
 
 impl ExportOptions {
-    /// Fits 1500 bytes of IP, over IPv4 or IPv6.
+    /// Message length that fits 1500 bytes of IP, over IPv4 or IPv6.
     pub const DATAGRAM_BYTES: usize = 1500 - 40 - 8;
-    /// For streams and files.
+    /// Message length for streams and files.
     pub const STREAM_BYTES: usize = 16_384;
     /// A message has room for any template and the longest record; at most what its length field can say.
     pub(crate) const LEAST_BYTES: usize = 512;
 
-    /// Whether a message that was opened at a time has waited for long enough.
+    /// Returns whether a message that was opened at `opened_ns` has waited long enough.
     pub(crate) const fn is_flush_due(&self, opened_ns: u64, now_ns: u64) -> bool {
         now_ns.saturating_sub(opened_ns) >= self.flush_after.as_u64()
     }
 
-    /// The usual refresh over UDP.
+    /// Usual refresh over UDP.
     pub const OFTEN: TemplateRefresh = TemplateRefresh::Every { time: Nanos::from_secs(10), messages: 4096 };
 }
 

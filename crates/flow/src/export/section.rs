@@ -10,7 +10,7 @@ use crate::narrow::fitting_u16;
 use crate::packet::TunnelKind;
 use crate::record::{FlowHalf, FlowRecord};
 
-/// Of reverse elements (RFC 5103).
+/// Enterprise number of reverse elements (RFC 5103).
 pub(crate) const REVERSE: u32 = 29305;
 
 /// A field of a template.
@@ -18,7 +18,7 @@ pub(crate) const REVERSE: u32 = 29305;
 pub(crate) struct SectionField {
     /// Number of its element.
     pub(crate) id: u16,
-    /// Whose element it is; 0: IANA's.
+    /// Enterprise that defines the element; 0: IANA.
     pub(crate) enterprise: u32,
     /// Length of its values; 65 535: each says its own.
     pub(crate) length: u16,
@@ -31,13 +31,13 @@ pub(crate) const VARIABLE: u16 = u16::MAX;
 pub(crate) mod own {
     use std::ops::RangeInclusive;
 
-    /// How many records of this flow came before: 16 bits.
+    /// Number of earlier records of this flow: 16 bits.
     pub(crate) const PART: u16 = 1;
-    /// Whether packets were lost before the meter while the flow lived: boolean.
+    /// True if packets were lost before the meter while the flow lived: boolean.
     pub(crate) const LOSS: u16 = 2;
-    /// What the packets were carried in, the number of [`TunnelKind`](crate::Tunnel): 8 bits.
+    /// Kind of tunnel that carried the packets, the number of [`TunnelKind`](crate::TunnelKind): 8 bits.
     pub(crate) const TUNNEL: u16 = 3;
-    /// Its number: 32 bits.
+    /// Number of the tunnel: 32 bits.
     pub(crate) const TUNNEL_ID: u16 = 4;
     /// Source of the outermost IP header, an IPv6 address; IPv4 is mapped.
     pub(crate) const OUTER_SOURCE: u16 = 5;
@@ -49,23 +49,23 @@ pub(crate) mod own {
     pub(crate) const GROUP: u16 = 9;
     /// The number of that meter in its group: 32 bits.
     pub(crate) const METER: u16 = 10;
-    /// Which of its interfaces, in their order: 16 bits.
+    /// Index of the meter's interface, in their order: 16 bits.
     pub(crate) const LANE: u16 = 11;
     /// The term in which a meter is the active one of its group, or 0: 64 bits.
     pub(crate) const TERM: u16 = 29;
-    /// Since when it is active, or not, nanoseconds since 1970: 64 bits.
+    /// Time of the meter's last change of role, nanoseconds since 1970: 64 bits.
     pub(crate) const SINCE: u16 = 30;
-    /// For how long the active meter before it had not been heard, in nanoseconds: 64 bits.
+    /// Time for which the previous active meter had been silent, in nanoseconds: 64 bits.
     pub(crate) const SILENT: u16 = 31;
-    /// From when on it has exported what it had kept, nanoseconds since 1970: 64 bits.
+    /// Time from which on it has exported the records it had kept, nanoseconds since 1970: 64 bits.
     pub(crate) const REPLAY_FROM: u16 = 32;
-    /// Records that it had kept and exported then: 64 bits.
+    /// Number of kept records that it exported then: 64 bits.
     pub(crate) const REPLAYED: u16 = 33;
     /// Packets of its copy of the link: 64 bits.
     pub(crate) const COPY: u16 = 34;
-    /// What the meter says of the flow, see [`FlowHistory`](crate::FlowHistory): bytes.
+    /// History of the flow by its meter, see [`FlowHistory`](crate::FlowHistory): bytes.
     pub(crate) const TRACK: u16 = 41;
-    /// Whether packets were merged before the meter and counted as one: boolean.
+    /// True if packets were merged before the meter and counted as one: boolean.
     pub(crate) const MERGED: u16 = 60;
     /// All numbers of groups of meters.
     pub(crate) const OF_GROUP: RangeInclusive<u16> = GROUP..=COPY;
@@ -103,7 +103,7 @@ pub(crate) struct TemplateSection {
 }
 
 impl TemplateSection {
-    /// How many bytes its fields of fixed length take of a record.
+    /// Returns the bytes of a record that its fields of fixed length take.
     pub(crate) fn fixed_length(&self) -> usize {
         self.fields
             .iter()
@@ -136,7 +136,7 @@ section!(TIMES, "Start and end of the forward direction, in milliseconds for all
     157 8: out.ntp(forward(record).last_ns);
 });
 
-/// Eight flags are all that our meter sees; RFC 9565 lets them be sent in one byte then.
+/// Returns the flags as one byte: our meter sees only eight, and RFC 9565 lets them be sent in one byte then.
 pub(super) const fn seen_flags(flags: u16) -> u8 {
     flags.to_le_bytes()[0]
 }
@@ -180,7 +180,7 @@ section!(OWN, "What IANA has no element for.", |record, out| {
     0 @ENTERPRISE #MERGED 1: out.u8(if record.merged { 1 } else { 2 });
 });
 
-/// How many bytes the history of a record takes, with those that say so.
+/// Returns the bytes that the history of a record takes, its length bytes included.
 pub(super) fn track_length(record: &FlowRecord) -> usize {
     LONG_LENGTH + history(record).encode().len()
 }
@@ -195,7 +195,8 @@ fn write_track(record: &FlowRecord, out: &mut Vec<u8>) {
     out.bytes(&track);
 }
 
-/// Which packets of the flow the record has, of a meter of a group. Not by the macro: its last field states its own length.
+/// Fields that identify which packets of the flow the record has, for a meter of a group. They are not made by the macro,
+/// because the last field states its own length.
 pub(crate) const HISTORY: TemplateSection = TemplateSection {
     fields: &[
         of_ours(own::GROUP, 8),

@@ -1,4 +1,4 @@
-//! Which template a record takes: by its version of IP, whether it is ICMP, and what it was wrapped in.
+//! Chooses the template of a record: by its version of IP, whether it is ICMP, and the headers around it.
 //!
 //! | number | 256 + | has besides times, addresses and what is common |
 //! |---|---|---|
@@ -7,8 +7,7 @@
 //! | +4 | tagged | VLANs: 58, 243, 245 |
 //! | +8 | carried | VLANs, MPLS: 70 to 72, 200, and tunnels: 351 and our own |
 //!
-//! Invariant: no field of a record is lost in the template of its shape, but for what NetFlow 9 cannot say: elements that are
-//! not IANA's.
+//! Invariant: the template of a record's shape loses no field of the record, except elements that are not IANA's in NetFlow 9.
 
 use super::options::ExportFormat;
 use super::section::{self, TemplateSection};
@@ -19,7 +18,7 @@ use crate::record::FlowRecord;
 /// Numbers of templates of flow records: this and the following.
 pub const FIRST: u16 = 256;
 
-/// What of a record decides its template.
+/// Properties of a record that decide its template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordShape {
     v6: bool,
@@ -42,7 +41,7 @@ impl RecordShape {
         layers.flat_map(move |layers| flags.map(|(icmp, v6)| Self { v6, icmp, layers }))
     }
 
-    /// That of a record.
+    /// Returns the shape of a record.
     pub fn of(record: &FlowRecord) -> Self {
         let key = &record.key;
         let carried = key.tunnel != TunnelKind::None
@@ -58,7 +57,7 @@ impl RecordShape {
         Self { v6: !key.is_ipv4(), icmp: is_icmp(key.protocol) || record.icmp != 0, layers }
     }
 
-    /// Its place among all.
+    /// Returns its index among all shapes.
     pub const fn index(self) -> usize {
         self.v6 as usize + 2 * self.icmp as usize + 4 * self.layers as usize
     }
@@ -95,14 +94,14 @@ impl RecordShape {
 #[derive(Clone, Debug)]
 pub struct ExportTemplate {
     pub id: u16,
-    /// Of its records, what is in fields of fixed length.
+    /// Bytes of its records in fields of fixed length.
     fixed_length: usize,
     has_track: bool,
     sections: Vec<TemplateSection>,
 }
 
 impl ExportTemplate {
-    /// Those of a format and profile, by [index](RecordShape::index) of shape.
+    /// Returns the templates of a format and profile, by [index](RecordShape::index) of shape.
     pub fn all(format: ExportFormat, biflow: bool, has_history: bool) -> Vec<Self> {
         let made = (FIRST..).zip(RecordShape::all()).map(|(id, shape)| {
             let sections = shape.sections(format, biflow && format.has_biflow(), has_history);
@@ -117,7 +116,7 @@ impl ExportTemplate {
         self.sections.iter().flat_map(|section| section.fields)
     }
 
-    /// How many bytes it takes of a record.
+    /// Returns the bytes that it takes for a record.
     pub fn length_of(&self, record: &FlowRecord) -> usize {
         self.fixed_length + if self.has_track { section::track_length(record) } else { 0 }
     }

@@ -1,5 +1,5 @@
-//! What collectors cannot see: sequence numbers, when templates are sent, what waits. That every field arrives is in
-//! `tests/both_ends.rs`; that others read it, in the system tests.
+//! Properties that collectors cannot see: sequence numbers, times of templates, waiting records. `tests/both_ends.rs` checks
+//! that every field arrives; the system tests check that other collectors read it.
 
 use super::*;
 use crate::key::FlowKey;
@@ -51,7 +51,7 @@ impl ExportWire {
         self.messages.iter().map(|message| be32(message, 8)).collect()
     }
 
-    /// How many messages have templates.
+    /// Returns the number of messages with templates.
     fn with_templates(&self) -> usize {
         self.messages.iter().filter(|message| sets(message).contains(&2)).count()
     }

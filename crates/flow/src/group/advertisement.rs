@@ -1,10 +1,10 @@
-//! What members tell each other.
+//! Messages between the members of a group.
 
 use super::coverage::ExportedSpan;
 use super::{ElectionOptions, GroupTerm};
 use packetrig_units::Nanos;
 
-/// What a member says about its role.
+/// Role that a member advertises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdvertisedRole {
     Standby,
@@ -34,18 +34,18 @@ pub struct Advertisement {
     /// Grows with every advertisement of this boot.
     pub sequence: u64,
     pub role: AdvertisedRole,
-    /// The sender's term if it is active, else the latest that it has heard of.
+    /// The sender's term if it is active, else the latest that it knows of.
     pub term: GroupTerm,
     pub priority: u8,
-    /// Whether it takes over from members of lower priority.
+    /// True if it takes over from members of lower priority.
     pub preempts: bool,
-    /// Whether its own records are whole from the watermark on and can be exported, so that it can take over without a gap.
+    /// True if its own records are whole from the watermark on and can be exported, so that it can take over without a gap.
     pub is_ready: bool,
     /// Packets that it has seen since its start.
     pub seen_packets: u64,
     /// See [`MeterCoverage`](super::MeterCoverage).
     pub seen_since_ns: u64,
-    /// What was exported from this time up to the watermark is whole. [`NEVER_WHOLE`](super::NEVER_WHOLE): nothing.
+    /// Records exported from this time up to the watermark are whole. [`NEVER_WHOLE`](super::NEVER_WHOLE): none are.
     pub whole_from_ns: u64,
     /// Time until its next advertisement.
     pub interval: Nanos,
@@ -55,7 +55,7 @@ pub struct Advertisement {
 }
 
 impl Advertisement {
-    /// Whether a member can have sent this.
+    /// Returns whether the fields are consistent, so that a member can have sent them.
     pub fn is_valid(&self) -> bool {
         let is_own_term = self.role == AdvertisedRole::Standby
             || self.role == AdvertisedRole::LeavingStandby
@@ -69,7 +69,7 @@ impl Advertisement {
         ExportedSpan { whole_from_ns: self.whole_from_ns, watermark_ns: self.watermark_ns }
     }
 
-    /// Whether its watermark is that of a member that exports or has done so until now.
+    /// Returns whether its watermark is that of a member that exports or has done so until now.
     pub(super) const fn exports(&self) -> bool {
         matches!(self.role, AdvertisedRole::Active | AdvertisedRole::LeavingActive)
     }

@@ -1,16 +1,17 @@
-//! Whether this member's copy of the link is cut: nothing comes here while packets come at another member.
+//! Detects that this member's copy of the link is cut: no packets arrive here while packets arrive at another member.
 //!
-//! Members count their packets at slightly different moments. So counts of others are compared only from a while after the last packet
-//! here. And a count holds only for the time up to which packets have been taken: a thread that had no processor for a while must not
-//! look like a cable that was cut.
+//! Members count their packets at slightly different moments. So counts of others are compared only from a while after the last
+//! packet here. A count is valid only for the time up to which packets have been taken: a thread that had no processor for a
+//! while must not look like a cut cable.
 
 use super::Advertisement;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 
-/// Longer than it takes until a count is in an advertisement.
+/// Settling time, longer than it takes until a count is in an advertisement.
 const SETTLE: Nanos = Nanos::from_millis(100);
-/// Longer than copies of a packet are apart. Only a count of so long after others counted more is believed.
+/// Confirmation time, longer than the delay between copies of a packet. Only a count taken this long after others counted more
+/// is believed.
 const CONFIRM: Nanos = Nanos::from_millis(20);
 /// A few packets may be of one copy only, such as those of the machine at its end.
 const PACKETS: u64 = 8;
@@ -19,11 +20,11 @@ const PACKETS: u64 = 8;
 pub(super) struct CopyWatch {
     own: u64,
     changed_at: MonoTime,
-    /// Up to when the own packets are counted.
+    /// Time up to which the own packets are counted.
     counted_to: MonoTime,
-    /// What others had counted a while after the last packet here.
+    /// Counts of other members, with their boot, from a while after the last packet here.
     others: BTreeMap<u32, (u64, u64)>,
-    /// Since when others have counted more.
+    /// Time since which others have counted more.
     suspected_at: Option<MonoTime>,
     is_blind: bool,
 }
@@ -33,12 +34,12 @@ impl CopyWatch {
         self.own
     }
 
-    /// Whether the copy was cut when the others were last heard.
+    /// Returns whether the copy was cut at the last advertisement of the others.
     pub(super) const fn is_blind(&self) -> bool {
         self.is_blind
     }
 
-    /// The member had seen so many packets up to `counted_to`.
+    /// Records the packets that the member had seen up to `counted_to`.
     pub(super) fn count(&mut self, packets: u64, counted_to: MonoTime) {
         if packets != self.own {
             *self = Self { own: packets, changed_at: counted_to, ..Self::default() };
@@ -48,7 +49,7 @@ impl CopyWatch {
     }
 
     pub(super) fn hear(&mut self, other: &Advertisement, now: MonoTime) {
-        // What the other one counted until now may have come here, too, and is only not counted yet.
+        // Packets that the other member counted until now may have arrived here too and not be counted yet.
         if self.counted_to < self.changed_at + SETTLE {
             return;
         }

@@ -1,10 +1,11 @@
-//! How complete a meter's records are. Without this, a meter that has just been started would take over, its shortened records would
-//! count as exported, and the whole ones that a standby kept would be thrown away.
+//! Completeness of a meter's records. Without this, a meter that has just started would take over. Its shortened records would
+//! count as exported, and the whole records that a standby kept would be thrown away.
 
-/// What a meter has seen of the traffic.
+/// Time since which a meter has seen the whole traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterCoverage {
-    /// The meter has seen all traffic since this time, in nanoseconds since 1970. A restart begins anew, and so does a loss of packets.
+    /// The meter has seen all traffic since this time, in nanoseconds since 1970. A restart or a loss of packets sets a new
+    /// time.
     pub seen_since_ns: u64,
     /// Records that leave the table from this time on, less the margin, are whole: their flows began after `seen_since_ns`. `None` as
     /// long as flows may run that began earlier: the meter is not ready.
@@ -12,7 +13,7 @@ pub struct MeterCoverage {
 }
 
 impl MeterCoverage {
-    /// Of a meter that has just been started.
+    /// Coverage of a meter that has just started.
     pub const fn since(seen_since_ns: u64) -> Self {
         Self { seen_since_ns, complete_from_ns: None }
     }
@@ -26,17 +27,17 @@ pub(super) struct ExportedSpan {
     pub(super) watermark_ns: u64,
 }
 
-/// Nothing that was exported is known to be whole.
+/// Marks exported records of which none is known to be whole.
 pub const NEVER_WHOLE: u64 = u64::MAX;
 
 impl ExportedSpan {
-    /// Of a member that takes over at `mark`, the span of its predecessor.
+    /// Returns the span of a member that takes over at `mark`, the span of its predecessor.
     pub(super) fn taken_over(mark: Option<Self>, coverage: MeterCoverage) -> Self {
         let watermark_ns = mark.map_or(0, |mark| mark.watermark_ns);
         let whole_from_ns = match (coverage.complete_from_ns, mark) {
             (None, _) => NEVER_WHOLE,
-            // It goes on without a gap. A predecessor that was not complete had seen as much as this member, or it would not have
-            // been trusted.
+            // The span continues without a gap. A predecessor that was not complete had seen as much as this member, or it
+            // would not have been trusted.
             (Some(complete), Some(mark))
                 if complete <= mark.watermark_ns && mark.whole_from_ns != NEVER_WHOLE =>
             {
@@ -47,8 +48,8 @@ impl ExportedSpan {
         Self { whole_from_ns, watermark_ns }
     }
 
-    /// What is known after `latest` of a trusted member was heard. Its watermark may be lower than that of its predecessor, and then
-    /// it is the safe one.
+    /// Returns the known span after `latest` of a trusted member was received. Its watermark may be lower than that of its
+    /// predecessor, and then the lower one is safe.
     pub(super) fn joined(mark: Option<Self>, latest: Self) -> Option<Self> {
         let is_whole = latest.whole_from_ns != NEVER_WHOLE;
         if is_whole && latest.watermark_ns < latest.whole_from_ns {

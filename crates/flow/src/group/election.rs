@@ -1,7 +1,7 @@
 //! The election of the active member.
 //!
-//! `heard`, `ordered` and the setters only record. All decisions are made in [`GroupElection::tick`], which the owner calls after
-//! each of them and at each deadline.
+//! `heard`, `ordered` and the setters only record their arguments. All decisions are made in [`GroupElection::tick`], which the
+//! owner calls after each of them and at each deadline.
 
 use super::copies::CopyWatch;
 use super::coverage::{ExportedSpan, NEVER_WHOLE};
@@ -13,7 +13,7 @@ use super::{
 };
 use packetrig_units::{MonoTime, Nanos};
 
-/// What to do after a tick.
+/// Actions that the owner must take after a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct GroupStep {
@@ -34,20 +34,20 @@ pub struct GroupElection {
     copies: CopyWatch,
     can_export: bool,
     peers: PeerTable,
-    /// The latest term that this member was in or heard of.
+    /// The latest term that this member was in or knows of.
     latest_term: GroupTerm,
     /// While active: what this member and its predecessors have exported.
     exported: ExportedSpan,
-    /// While standby: what the active member has exported. A takeover replays from its end. `None`: no member was heard that
-    /// exports records as whole as this one's.
+    /// While standby: the span that the active member has exported. A takeover replays from its end. `None`: no advertisement
+    /// came from a member that exports records as whole as this one's.
     mark: Option<ExportedSpan>,
-    /// No takeover before: this member does not know yet what the others do.
+    /// This member takes over at this time at the earliest: before, it does not know the state of the others.
     listening_until: MonoTime,
-    /// When an active member last came, went or changed.
+    /// Time at which an active member last came, went or changed.
     contested_at: MonoTime,
-    /// When a ready peer was last heard, or when this member started.
+    /// Time of the last advertisement of a ready peer, or of this member's start.
     ready_heard_at: MonoTime,
-    /// Of the last advertisement.
+    /// Number of the last advertisement.
     sequence: u64,
     advertised_at: Option<MonoTime>,
     next_advertisement: MonoTime,
@@ -90,17 +90,18 @@ impl GroupElection {
         self.role
     }
 
-    /// Whether this member is fit, and its records are whole from where a takeover would go on, or from where it went on.
+    /// Returns whether this member is fit, and its records are whole from where a takeover would go on, or from where it went
+    /// on.
     pub fn is_ready(&self) -> bool {
         self.is_fit() && self.is_whole()
     }
 
-    /// Whether its copy of the link carries packets if the others' do, and its records reach the collector.
+    /// Returns whether its copy of the link carries packets if the others' do, and its records reach the collector.
     pub const fn is_fit(&self) -> bool {
         self.can_export && !self.is_blind()
     }
 
-    /// Whether packets come at another member and not at this one.
+    /// Returns whether packets arrive at another member and not at this one.
     pub const fn is_blind(&self) -> bool {
         self.copies.is_blind()
     }
@@ -113,24 +114,24 @@ impl GroupElection {
         self.coverage.complete_from_ns.is_some_and(|complete| complete <= mark_ns)
     }
 
-    /// The other members that were ever heard.
+    /// Returns all other members from which an advertisement came.
     pub fn peers(&self) -> impl Iterator<Item = &GroupPeer> {
         self.peers.iter()
     }
 
-    /// Whether this peer still counts as running.
+    /// Returns whether a peer still counts as running.
     pub fn is_alive(&self, peer: &GroupPeer, now: MonoTime) -> bool {
         peer.is_alive(&self.options, now)
     }
 
-    /// The other member that is active, as far as this one can hear. Of several, the one of the latest term.
+    /// Returns the other active member that this member knows. If there are several, the one of the latest term.
     pub fn active_peer(&self, now: MonoTime) -> Option<u32> {
         let latest = self.active_peers(now).max_by_key(|advertisement| advertisement.term);
         latest.map(|advertisement| advertisement.meter)
     }
 
-    /// Everything before this time has been exported, as far as this member knows: by itself if it is active, else by the active
-    /// member. A standby needs no records from before this watermark less the margin. `None`: it must keep all.
+    /// Returns the time before which everything has been exported, as far as this member knows: by itself if it is active, else
+    /// by the active member. A standby needs no records from before this watermark less the margin. `None`: it must keep all.
     pub fn watermark(&self) -> Option<u64> {
         if self.role.is_active() {
             Some(self.exported.watermark_ns)
@@ -139,8 +140,8 @@ impl GroupElection {
         }
     }
 
-    /// Until when an active member may export without another tick. A process that was stopped for longer than that has been
-    /// replaced.
+    /// Returns the time until which an active member may export without another tick. A process that was stopped for longer has
+    /// been replaced.
     pub fn export_until(&self) -> MonoTime {
         match (self.role, self.advertised_at) {
             (GroupRole::Active { .. }, Some(at)) => at + self.options.detection_time(),
@@ -148,7 +149,7 @@ impl GroupElection {
         }
     }
 
-    /// How complete the records of this member are. Tell it before a watermark that is later than a loss of packets.
+    /// Sets how complete the records of this member are. Call this before a watermark that is later than a loss of packets.
     pub fn set_coverage(&mut self, coverage: MeterCoverage) {
         if self.role.is_active() && self.coverage != coverage {
             let has_lost = coverage.seen_since_ns > self.coverage.seen_since_ns;
@@ -159,42 +160,42 @@ impl GroupElection {
         self.coverage = coverage;
     }
 
-    /// Whether records that are handed over reach the collector.
+    /// Sets whether records that are handed over reach the collector.
     pub const fn set_can_export(&mut self, can_export: bool) {
         self.can_export = can_export;
     }
 
-    /// Packets of its copy of the link from the start to `counted_to`.
+    /// Sets the number of packets of its copy of the link, from the start to `counted_to`.
     pub fn set_seen_packets(&mut self, packets: u64, counted_to: MonoTime) {
         self.copies.count(packets, counted_to);
     }
 
-    /// In this term, everything that left this member's table before `ns` has been exported. A late call of an earlier term changes
-    /// nothing, and a watermark never goes back within its term.
+    /// Advances the watermark: in this term, everything that left this member's table before `ns` has been exported. A late
+    /// call of an earlier term changes nothing, and a watermark never goes back within its term.
     pub fn set_watermark(&mut self, term: GroupTerm, ns: u64) {
         if self.role == (GroupRole::Active { term }) {
             self.exported.watermark_ns = self.exported.watermark_ns.max(ns);
         }
     }
 
-    /// Another program orders the role; for [`RoleSource::Ordered`].
+    /// Sets the role that another program orders; for [`RoleSource::Ordered`].
     pub const fn ordered(&mut self, role: OrderedRole) {
         self.ordered = role;
     }
 
-    /// Nothing more comes at this meter. No other program knows what it has kept, so an order to be a standby ends where no member is
-    /// active.
+    /// Sets that no more packets come to this meter. No other program knows its kept records, so an order to be a standby ends
+    /// when no member is active.
     pub const fn set_ending(&mut self, is_ending: bool) {
         self.is_ending = is_ending;
     }
 
-    /// The role that another program orders; `None`: the members decide.
+    /// Returns the role that another program orders; `None`: the members decide.
     fn order(&self) -> Option<OrderedRole> {
         let is_binding = self.ordered == OrderedRole::Active || !self.is_ending;
         (self.options.role_source == RoleSource::Ordered && is_binding).then_some(self.ordered)
     }
 
-    /// An advertisement came.
+    /// Takes an advertisement of another member.
     pub fn heard(&mut self, advertisement: &Advertisement, now: MonoTime) -> HeardOutcome {
         if advertisement.meter == self.options.meter {
             let is_own = advertisement.boot == self.boot;
@@ -239,7 +240,7 @@ impl GroupElection {
             self.contested_at = now;
         }
         if !self.role.is_active() && latest.exports() && self.trusts(latest) {
-            // Of several active members the lowest: each of them may be the one that fails next.
+            // If there are several active members, the lowest watermark counts: each of them may be the one that fails next.
             let lowest = self.lowest_trusted(now).filter(|span| span.watermark_ns < latest.watermark_ns);
             self.mark = ExportedSpan::joined(self.mark, lowest.unwrap_or_else(|| latest.span()));
         }
@@ -255,13 +256,13 @@ impl GroupElection {
         GroupStep { change, advertisement }
     }
 
-    /// When to call [`Self::tick`] next if nothing is heard.
+    /// Returns the time of the next [`Self::tick`] if no advertisement comes.
     pub fn next_deadline(&self, now: MonoTime) -> MonoTime {
         let takeover = if self.role.is_active() { None } else { self.takeover_at(now) };
         takeover.map_or(self.next_advertisement, |at| at.min(self.next_advertisement))
     }
 
-    /// The last advertisement of this member. A standby succeeds it at once.
+    /// Returns the last advertisement of this member. A standby succeeds it at once.
     pub fn leave(mut self, now: MonoTime) -> Advertisement {
         let mut farewell = self.advertise(now);
         farewell.role = if self.role.is_active() {
@@ -274,8 +275,8 @@ impl GroupElection {
 
     fn decide(&mut self, now: MonoTime) -> Option<RoleChange> {
         if self.was_stopped(now) {
-            // This process stood still for so long that another member may be active. Before anything else it stops exporting, and
-            // then it listens: a takeover at once would be decided by news from before the pause.
+            // This process was stopped for so long that another member may be active. It stops exporting first. Then it waits
+            // for advertisements: a takeover at once would use information from before the pause.
             self.listening_until = now + self.options.hold_time(self.slowest_interval());
             return self.role.is_active().then(|| self.step_down(now));
         }
@@ -297,7 +298,7 @@ impl GroupElection {
         self.active_peers(now).any(|other| yields_to(other, &own))
     }
 
-    /// When this standby takes over, if nothing more is heard.
+    /// Returns the time at which this standby takes over if no more advertisements come.
     fn takeover_at(&self, now: MonoTime) -> Option<MonoTime> {
         if let Some(order) = self.order() {
             return (order == OrderedRole::Active).then_some(self.listening_until);
@@ -332,7 +333,7 @@ impl GroupElection {
     fn step_down(&mut self, now: MonoTime) -> RoleChange {
         self.role = GroupRole::Standby;
         self.contested_at = now;
-        // Without another active member, a next takeover goes on where this one stopped.
+        // If no other member is active, the next takeover goes on where this one stopped.
         if self.exported.whole_from_ns != NEVER_WHOLE {
             self.mark = ExportedSpan::joined(self.mark, self.exported);
         }
@@ -346,7 +347,7 @@ impl GroupElection {
         is_trusted(active, self.coverage, self.mark)
     }
 
-    /// Whether this standby leaves the active role to that member. A member that is not complete always does.
+    /// Returns whether this standby leaves the active role to that member. A member that is not complete always does.
     fn defers_to(&self, active: &Advertisement) -> bool {
         if self.coverage.complete_from_ns.is_none() {
             return true;
@@ -356,7 +357,8 @@ impl GroupElection {
     }
 
     fn advertise(&mut self, now: MonoTime) -> Advertisement {
-        // From the planned time on, so that a late tick does not shift all later ones. After a long pause none is made up for.
+        // The interval counts from the planned time, so that a late tick does not shift all later ones. After a long pause,
+        // missed advertisements are not repeated.
         let planned = self.next_advertisement + self.options.interval;
         self.next_advertisement = if planned > now { planned } else { now + self.options.interval };
         self.advertised_at = Some(now);
@@ -364,7 +366,7 @@ impl GroupElection {
         self.state()
     }
 
-    /// What this member would advertise now.
+    /// Returns the advertisement that this member would send now.
     fn state(&self) -> Advertisement {
         let exported = match self.role {
             GroupRole::Active { .. } => self.exported,

@@ -1,8 +1,8 @@
-//! How a member takes part in the election.
+//! Options of a member in the election.
 
 use packetrig_units::Nanos;
 
-/// Where the role of a member comes from.
+/// Source of a member's role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RoleSource {
     /// The members elect the active one among themselves.
@@ -12,7 +12,7 @@ pub enum RoleSource {
     Ordered,
 }
 
-/// How a member takes part. All members of a group should have the same interval and multiplier.
+/// Options of a member. All members of a group should have the same interval and multiplier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElectionOptions {
     /// Number of this meter, unique in its group.
@@ -21,11 +21,11 @@ pub struct ElectionOptions {
     pub priority: u8,
     /// Time between two advertisements.
     pub interval: Nanos,
-    /// A member is gone after so many of its intervals without an advertisement.
+    /// A member counts as gone after this many of its intervals without an advertisement.
     pub multiplier: u8,
     /// Take over from an active member of lower priority.
     pub preempt: bool,
-    /// A member that is not ready takes over only if it has heard no ready member for this long.
+    /// A member that is not ready takes over only if it has received nothing from a ready member for this long.
     pub unready_wait: Nanos,
     pub role_source: RoleSource,
 }
@@ -74,12 +74,12 @@ impl ElectionOptions {
         (Self::SHORTEST_INTERVAL..=Self::LONGEST_INTERVAL).contains(&interval)
     }
 
-    /// How long a member that advertises every `interval` stays alive without being heard.
+    /// Returns the time for which a member that advertises every `interval` stays alive without an advertisement.
     pub(super) const fn hold_time(&self, interval: Nanos) -> Nanos {
         Nanos::new(interval.as_u64().saturating_mul(self.multiplier as u64))
     }
 
-    /// How long this member may say nothing before the others take it for gone: the detection time without the skew.
+    /// Returns the time after which the others treat a silent member as gone: the detection time without the skew.
     pub const fn detection_time(&self) -> Nanos {
         self.hold_time(self.interval)
     }

@@ -1,6 +1,6 @@
 //! The other members, as their advertisements describe them.
 //!
-//! Invariant: an advertisement counts once, and only if it is later than all that were heard of the same boot.
+//! Invariant: an advertisement counts once, and only if it is later than all earlier ones of the same boot.
 
 use super::{Advertisement, ElectionOptions};
 use packetrig_units::MonoTime;
@@ -11,7 +11,7 @@ pub const MOST_PEERS: usize = 64;
 /// Earlier boots of one peer that are remembered.
 const EARLIER_BOOTS: usize = 16;
 
-/// What became of an advertisement.
+/// Outcome of a received advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeardOutcome {
     Accepted,
@@ -19,7 +19,7 @@ pub enum HeardOutcome {
     OwnEcho,
     /// Another process has this member's number: the group is not configured correctly.
     SameMeter,
-    /// Not later than one that was accepted, or of an earlier boot.
+    /// The advertisement is not later than one that was accepted, or is of an earlier boot.
     Repeated,
     TooManyPeers,
     /// Its fields contradict each other.
@@ -29,9 +29,9 @@ pub enum HeardOutcome {
 /// Another member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPeer {
-    /// The latest.
+    /// The latest advertisement of the member.
     pub advertisement: Advertisement,
-    /// When that was heard.
+    /// Time at which it was received.
     pub heard_at: MonoTime,
     earlier: VecDeque<EarlierBoot>,
 }
@@ -39,7 +39,7 @@ pub struct GroupPeer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EarlierBoot {
     boot: u64,
-    /// Of its last advertisement that counted.
+    /// Sequence number of its last advertisement that counted.
     sequence: u64,
 }
 
@@ -96,8 +96,8 @@ impl GroupPeer {
         }
         let mut earlier = self.earlier.iter();
         let earlier = earlier.find(|earlier| earlier.boot == advertisement.boot);
-        // Of two starts in quick succession, the first advertisements may come in the wrong order. The boot that goes on
-        // advertising is accepted again when the other one has fallen silent.
+        // After two starts in quick succession, the first advertisements may come in the wrong order. The boot that goes on
+        // advertising is accepted again once the other one is silent.
         earlier.is_some_and(|earlier| is_alive || advertisement.sequence <= earlier.sequence)
     }
 

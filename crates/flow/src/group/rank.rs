@@ -1,17 +1,18 @@
-//! The rules that compare two members. Both of a pair must come to the same answer from what they advertise.
+//! Rules that compare two members. Both members of a pair must reach the same answer from their advertisements.
 
 use super::coverage::{ExportedSpan, MeterCoverage, NEVER_WHOLE};
 use super::{Advertisement, ElectionOptions};
 use packetrig_units::Nanos;
 
-/// Whether the records that `other` exports are as whole as those that a member keeps which has seen the traffic since `own_seen_ns`
-/// and whose records before `whole_until_ns` do not matter, because they have been exported or are not whole either.
+/// Returns whether the records that `other` exports are as whole as those of a member that has seen the traffic since
+/// `own_seen_ns`. Records of that member before `whole_until_ns` do not matter, because they have been exported or are not
+/// whole either.
 const fn covers(other: &Advertisement, own_seen_ns: u64, whole_until_ns: u64) -> bool {
     other.seen_since_ns <= own_seen_ns
         || other.whole_from_ns != NEVER_WHOLE && other.whole_from_ns <= whole_until_ns
 }
 
-/// Whether a standby may forget what `active` says it has exported.
+/// Returns whether a standby may forget the records that `active` reports as exported.
 pub(super) fn is_trusted(
     active: &Advertisement,
     coverage: MeterCoverage,
@@ -22,10 +23,11 @@ pub(super) fn is_trusted(
     covers(active, coverage.seen_since_ns, whole_until_ns)
 }
 
-/// Whether a member that is active too steps down because of `other`.
+/// Returns whether an active member steps down because `other` is active too.
 ///
-/// The one stays whose records are more whole, then the one that is ready. If one of the two preempts, the one of higher priority stays. Otherwise the later term
-/// stays: its member took over because something had failed. Terms contain the meter's number, so they are never equal.
+/// The member with the more complete records stays, then the one that is ready. If one of the two preempts, the one of higher
+/// priority stays. Otherwise the later term stays: its member took over because something had failed. Terms contain the meter's
+/// number, so they are never equal.
 pub(super) fn yields_to(other: &Advertisement, own: &Advertisement) -> bool {
     let may_yield = covers(other, own.seen_since_ns, own.span().end_ns());
     let may_stay = covers(own, other.seen_since_ns, other.span().end_ns());
@@ -41,10 +43,11 @@ pub(super) fn yields_to(other: &Advertisement, own: &Advertisement) -> bool {
     other.term > own.term
 }
 
-/// How much longer than the detection time a standby waits, one interval at most, so that usually only one takes over.
+/// Returns how much longer than the detection time a standby waits, one interval at most, so that usually only one takes over.
 ///
-/// VRRPv3 (RFC 9568, section 6.1) derives this from the priority alone. At 10 ms that keeps neighbouring priorities 40 us apart, less
-/// than the network's delay. Standbys hear each other, so they also divide the interval among themselves.
+/// VRRPv3 (RFC 9568, section 6.1) derives this from the priority alone. At 10 ms that keeps neighbouring priorities 40 us
+/// apart, less than the network's delay. Standbys receive each other's advertisements, so they also divide the interval among
+/// themselves.
 pub(super) fn takeover_skew<'a>(
     rivals: impl Iterator<Item = &'a Advertisement>,
     options: &ElectionOptions,

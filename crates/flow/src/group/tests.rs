@@ -5,7 +5,7 @@ use packetrig_units::{MonoTime, Nanos};
 
 const MS: u64 = 1_000_000;
 
-/// Of a meter that has seen everything.
+/// Coverage of a meter that has seen everything.
 const FULL: MeterCoverage = MeterCoverage { seen_since_ns: 0, complete_from_ns: Some(0) };
 
 fn at(ms: u64) -> MonoTime {
@@ -74,7 +74,7 @@ fn a_standby_takes_over_from_a_silent_member_at_its_last_watermark() {
     }
     assert_eq!((member.watermark(), member.active_peer(at(199))), (Some(119), Some(2)));
     let term = GroupTerm { count: 6, meter: 1 };
-    // Last heard at 190 ms.
+    // The last advertisement came at 190 ms.
     let change = RoleChange::BecameActive { term, replay_from_ns: 119 };
     assert_eq!(first_change(&mut member, 200..300), Some((227, change)));
 }
@@ -138,7 +138,7 @@ fn of_several_standbys_the_one_of_highest_priority_moves_first() {
     };
     let [first, second, third] = [(103, 3), (102, 2), (101, 1)].map(|(p, m)| moved_at(p, m));
     assert!(first + 3 <= second && second + 3 <= third, "{first} {second} {third}");
-    // The last was heard at 90 ms: detection ends at 120 ms and the skew within one interval more.
+    // The last advertisement came at 90 ms: detection ends at 120 ms and the skew within one interval more.
     assert!((120..=130).contains(&first) && third <= 130, "{first} {third}");
 }
 
@@ -163,7 +163,7 @@ fn with_preemption_the_higher_priority_stays_whatever_the_term() {
     let (mut member, ms, _) = leader(preempting);
     member.heard(&active(6, 9, 1, 0), at(ms));
     assert_eq!(member.tick(at(ms)).change, None);
-    // The other member comes to the same answer: it sees that this one preempts.
+    // The other member reaches the same answer: it sees that this one preempts.
     let (mut other, ms, _) = leader(options(6));
     other.heard(&Advertisement { preempts: true, priority: 150, ..active(5, 1, 1, 0) }, at(ms));
     assert!(other.tick(at(ms)).change.is_some());
@@ -282,7 +282,7 @@ fn a_member_that_was_stopped_becomes_a_standby_before_it_does_anything_else() {
     assert!(member.export_until() <= at(ms + 100));
     let change = member.tick(at(ms + 100)).change;
     assert_eq!(change, Some(RoleChange::BecameStandby { active: None }));
-    // Nobody else is active: it goes on after one detection time, where it stopped.
+    // No other member is active, so it goes on after one detection time where it stopped.
     let (again, change) = first_change(&mut member, ms + 100..ms + 200).unwrap();
     let next = GroupTerm { count: term.count + 1, meter: 1 };
     assert!((ms + 130..=ms + 140).contains(&again), "{again}");
@@ -347,16 +347,16 @@ fn repeated_reordered_and_replayed_advertisements_change_nothing() {
         assert_eq!(member.heard(advertisement, at(20)), HeardOutcome::Repeated);
     }
     assert_eq!(member.watermark(), Some(104));
-    // The active member is gone with its former boot, so nobody waits for it.
+    // The active member is gone with its former boot, so the standby does not wait for it.
     let (ms, _) = first_change(&mut member, 20..100).unwrap();
     assert!(ms <= 40, "{ms}");
-    // When the new boot has fallen silent as well, the old advertisements still change nothing.
+    // Once the new boot is silent as well, the old advertisements still change nothing.
     for advertisement in &old {
         assert_eq!(member.heard(advertisement, at(500)), HeardOutcome::Repeated);
     }
 }
 
-/// Found by the simulator: a meter that was started twice within the network's delay was never heard again.
+/// Found by the simulator: a meter that started twice within the network's delay was never accepted again.
 #[test]
 fn a_second_start_is_heard_though_its_first_advertisement_came_too_early() {
     let mut member = member(options(1));
@@ -399,7 +399,7 @@ fn ordered_members_do_as_they_are_told() {
     // Another active member of a later term is no order.
     member.heard(&active(2, 9, 2, 80), at(1001));
     assert_eq!(member.tick(at(1001)).change, None);
-    // After a stop it listens, and does then what the last order says.
+    // After a stop it waits for advertisements, and then follows the last order.
     assert_eq!(member.tick(at(2000)).change, Some(RoleChange::BecameStandby { active: None }));
     assert!(matches!(first_change(&mut member, 2000..2100), Some((2030, RoleChange::BecameActive { .. }))));
     member.ordered(OrderedRole::Standby);
@@ -425,7 +425,7 @@ fn an_ordered_standby_takes_over_at_its_end_if_no_member_is_active() {
 fn advertisements_keep_their_pace() {
     let mut member = member(options(1));
     let sent: Vec<u64> = (0..60).filter(|ms| member.tick(at(*ms)).advertisement.is_some()).collect();
-    // At once when the role changes, which is at 37 ms, and every interval otherwise.
+    // Advertisements are sent at once when the role changes, which is at 37 ms, and every interval otherwise.
     assert_eq!(sent, [0, 10, 20, 30, 37, 47, 57]);
     assert_eq!(member.next_deadline(at(60)), at(67));
 }

@@ -71,7 +71,7 @@ fn keys_in_a_row_are_spread_as_chance_would() {
     }
 }
 
-/// Who knows one process's key can make keys that meet in one bucket there; in another process they do not meet.
+/// Keys that meet in one bucket under one process's key do not meet in another process.
 #[test]
 fn keys_chosen_against_another_secret_do_not_meet() {
     let (known, ours) = (WordHasher::new([7, 8]), WordHasher::new([9, 10]));

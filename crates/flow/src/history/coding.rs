@@ -6,7 +6,7 @@ const FLIPPED: u8 = 1;
 const STRANGE: u8 = 2;
 
 impl FlowHistory {
-    /// All of it but the mark.
+    /// Encodes everything but the mark.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(160);
         out.push(if self.flipped { FLIPPED } else { 0 } | if self.is_strange { STRANGE } else { 0 });
@@ -25,7 +25,7 @@ impl FlowHistory {
         out
     }
 
-    /// `None`: it is none, or not whole.
+    /// Decodes a history; `None` if the bytes are none, or not whole.
     pub(crate) fn decode(mark: GroupMark, mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         let flags = *from.split_off_first()?;
@@ -103,7 +103,7 @@ fn take_number(from: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Small numbers below zero are small, too.
+/// Writes a signed number in zigzag order, so that small negative numbers are short too.
 fn signed(value: u64, out: &mut Vec<u8>) {
     let value = value.cast_signed();
     number((value << 1 ^ value >> 63).cast_unsigned(), out);

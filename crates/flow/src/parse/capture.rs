@@ -5,7 +5,7 @@ use super::link::{self, Layer3, LinkNext};
 use super::span::FrameSpan;
 use crate::{IgnoredReason, PacketInfo};
 
-/// What a frame begins with.
+/// Link layer with which a frame begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkKind {
     #[default]
@@ -31,7 +31,7 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    /// Of a file's LINKTYPE number; nothing if frames of that kind are not read.
+    /// Returns the link layer of a file's LINKTYPE number; `None` if such frames are not read.
     pub const fn of_number(number: u16) -> Option<Self> {
         Some(match number {
             1 => Self::Ethernet,
@@ -49,12 +49,12 @@ impl LinkKind {
         })
     }
 
-    /// What a frame carries, where one header after the other says it; nothing if that cannot be read.
+    /// Finds the payload of a frame behind its link headers; `None` if they cannot be read.
     pub fn payload(self, frame: &[u8]) -> Option<LinkPayload> {
         encapsulation::payload(self, frame)
     }
 
-    /// Down to the first IP header.
+    /// Reads down to the first IP header.
     pub(super) fn open<'a>(
         self,
         bytes: FrameSpan<'a>,

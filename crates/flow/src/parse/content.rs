@@ -1,14 +1,15 @@
-//! What a packet carries, as a number by which meters that see copies of it recognise it.
+//! Hash of a packet's content, by which meters that see copies of a packet recognise it.
 //!
-//! It is made of what no copy changes and all sources see: the identification of IPv4, and up to twelve bytes behind the ports: of
-//! TCP the numbers of bytes, of UDP the checksum and the first bytes of data. `bpf/meter.bpf.c` in `sys` makes the same number.
+//! It covers content that no copy changes and all sources see: the identification of IPv4, and up to twelve bytes behind the
+//! ports. For TCP these are the sequence and acknowledgement numbers, for UDP the checksum and the first bytes of data.
+//! `bpf/meter.bpf.c` in `sys` computes the same number.
 
 use crate::packet::protocol::TCP;
 
 const FIRST_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const SECOND_FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
 
-/// Of an IP packet with that identification (0 in IPv6), whose payload begins so.
+/// Hashes an IP packet with this identification (0 in IPv6) and the start of its payload.
 #[inline]
 pub(super) fn number(protocol: u8, identification: u16, payload: &[u8]) -> u32 {
     let word = |at: usize| {

@@ -1,6 +1,6 @@
 //! Frames of captures that are not Ethernet: serial lines, 802.11, and headers that capture programs add in front.
 //!
-//! 802.11: data frames that are neither encrypted nor aggregated. PPI and radiotap: their headers are passed over.
+//! 802.11: data frames that are neither encrypted nor aggregated. PPI and radiotap: their headers are skipped.
 
 use super::capture::LinkKind;
 use super::link::ppp_type;
@@ -10,7 +10,7 @@ const IPV6: u16 = 0x86dd;
 /// Headers in front of headers that are followed. Real files have two at most.
 const MOST: u32 = 4;
 
-/// What a frame carries, and where that begins.
+/// Type of a frame's payload, and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkPayload {
     pub kind: u16,
@@ -26,14 +26,14 @@ impl LinkPayload {
     }
 }
 
-/// What follows a layer of headers.
+/// Layer that follows a layer of headers.
 enum NextLayer {
     /// Another link layer, this many bytes further on.
     Link(LinkKind, usize),
     Payload(LinkPayload),
 }
 
-/// What a frame that begins with `link` carries; nothing if that cannot be read.
+/// Finds the payload of a frame that begins with `link`; `None` if its headers cannot be read.
 pub(super) fn payload(link: LinkKind, frame: &[u8]) -> Option<LinkPayload> {
     let mut link = link;
     let mut start = 0;
@@ -189,7 +189,7 @@ const UNREAD: [(u16, &str); 16] = [
     (253, "netlink"),
 ];
 
-/// What a link type that is not read is called: its number, and its name where it has one here.
+/// Returns the name of a link type that is not read: its number, and its name if it is in the list.
 pub fn name_of_unread(number: u16) -> String {
     match UNREAD.iter().find(|(known, _)| *known == number) {
         Some((_, name)) => format!("{number} ({name})"),

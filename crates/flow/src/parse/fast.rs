@@ -16,7 +16,7 @@ pub(super) const GTP: u16 = 2152;
 /// Bytes of a transport header that are needed: up to TCP's flags. Shorter packets of UDP and ICMP take the general parser.
 const NEEDED: usize = 14;
 
-/// Reads a frame, if it is of that kind.
+/// Reads a frame if it is of that kind. Returns whether it was.
 #[inline]
 pub(super) fn read(frame: &[u8], arrival: FrameArrival, tunnels: bool, packet: &mut PacketInfo) -> bool {
     let Some((head, mut rest)) = frame.split_first_chunk::<14>() else { return false };
@@ -136,7 +136,7 @@ fn v6(
     true
 }
 
-/// What is there of a packet's payload, without what follows the packet in its frame.
+/// Returns the captured part of a packet's payload, without the bytes that follow the packet in its frame.
 #[inline]
 fn packet_end(behind: &[u8], payload: u16) -> &[u8] {
     &behind[..behind.len().min(payload.into())]

@@ -10,7 +10,7 @@ use crate::hash::WordHasher;
 
 const WAYS: usize = 4;
 
-/// What became of fragments.
+/// Outcome of fragments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentCounts {
     /// First fragments, whose ports were kept.
@@ -21,7 +21,7 @@ pub struct FragmentCounts {
     pub early: u64,
     /// Later ones whose first was too long ago.
     pub expired: u64,
-    /// Kept ports that made room for others before their time.
+    /// Kept ports that were replaced before their time.
     pub evicted: u64,
 }
 
@@ -130,7 +130,7 @@ impl FragmentTable {
         self.counts.evicted += u64::from(evicted);
     }
 
-    /// Gives a later fragment what its first said.
+    /// Gives a later fragment the ports of its first one.
     pub(super) fn join(&mut self, id: FragmentId, packet: &mut PacketInfo) {
         let key = FragmentKey::of(id, packet);
         let keep_ns = self.keep_ns;

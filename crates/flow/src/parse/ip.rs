@@ -20,7 +20,7 @@ const MOBILITY: u8 = 135;
 const HIP: u8 = 139;
 const SHIM6: u8 = 140;
 
-/// What a fragment is known by, besides its addresses.
+/// Identity of a fragment, besides its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FragmentId {
     pub(super) id: u32,
@@ -28,7 +28,7 @@ pub(super) struct FragmentId {
     pub(super) protocol: u8,
 }
 
-/// Which part of a packet this is.
+/// Part of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PacketPart {
     Whole,
@@ -36,12 +36,12 @@ pub(super) enum PacketPart {
     Later(FragmentId),
 }
 
-/// What is inside an IP packet.
+/// Payload of an IP packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IpPayload<'a> {
     pub(super) bytes: FrameSpan<'a>,
     pub(super) part: PacketPart,
-    /// Of IPv4; else 0.
+    /// Identification of an IPv4 packet; else 0.
     pub(super) identification: u16,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
     if matches!(part, PacketPart::First(_)) {
         packet.flags |= flags::FRAGMENT;
     }
-    // Of the headers that `extensions` knows, only the authentication header exists behind IPv4 (RFC 4302).
+    // Only the authentication header, of those that `extensions` knows, exists behind IPv4 (RFC 4302).
     if packet.protocol == AUTHENTICATION {
         let IpPayload { bytes, .. } = extensions(rest, packet)?;
         return Ok(IpPayload { bytes, part, identification });
@@ -112,11 +112,12 @@ pub(super) fn v6<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
     extensions(rest, packet)
 }
 
-/// Follows the chain from `packet.protocol` to what is not an extension. Of a header that is cut, its number stays.
+/// Follows the chain from `packet.protocol` to the first header that is not an extension. If a header is cut, its number stays
+/// as the protocol.
 fn extensions<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPayload<'a>, IgnoredReason> {
     let mut bytes = bytes;
     let mut part = PacketPart::Whole;
-    // One turn more than headers are allowed: the last one finds the transport.
+    // The loop runs once more than headers are allowed: the last turn finds the transport.
     for _ in 0..=MOST {
         let next = match packet.protocol {
             HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HIP | SHIM6 => option(bytes, 8, 1),
@@ -143,7 +144,7 @@ fn extensions<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPay
     Err(IgnoredReason::TooDeep)
 }
 
-/// What follows a header of the chain.
+/// Protocol and bytes behind a header of the chain.
 #[derive(Clone, Copy)]
 struct NextHeader<'a> {
     protocol: u8,
@@ -156,7 +157,7 @@ struct FragmentHeader<'a> {
     part: PacketPart,
 }
 
-/// What follows a header that states its length in units of `unit` bytes, less `more` of them.
+/// Reads a header that states its length in units of `unit` bytes, less `more` of them. Returns what follows.
 fn option(bytes: FrameSpan<'_>, unit: usize, more: usize) -> Option<NextHeader<'_>> {
     let [protocol, len] = *bytes.bytes.first_chunk()?;
     Some(NextHeader { protocol, bytes: bytes.skip((usize::from(len) + more) * unit)? })

@@ -19,7 +19,7 @@ const PPPOE: u16 = 0x8864;
 /// LLC and SNAP headers (RFC 1042) in front of an EtherType.
 const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
-/// An IP packet, as the header below it says.
+/// An IP packet, by the type in the header below it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Layer3<'a> {
     V4(FrameSpan<'a>),
@@ -33,7 +33,7 @@ pub(super) enum LinkNext {
     Ppp,
 }
 
-/// From an Ethernet header.
+/// Reads from an Ethernet header down to IP.
 pub(super) fn ethernet<'a>(
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
@@ -41,7 +41,7 @@ pub(super) fn ethernet<'a>(
     walk(LinkNext::Ethernet, bytes, packet)
 }
 
-/// From what a tunnel says it carries.
+/// Reads the payload of a tunnel down to IP.
 pub(super) fn inside<'a>(
     kind: TunnelPayload,
     bytes: FrameSpan<'a>,
@@ -57,7 +57,7 @@ pub(super) fn inside<'a>(
     }
 }
 
-/// IP, as its version says.
+/// Reads the version of an IP packet.
 pub(super) fn ip(bytes: FrameSpan<'_>) -> Result<Layer3<'_>, IgnoredReason> {
     match bytes.bytes.first().map(|first| first >> 4) {
         None => Err(IgnoredReason::ShortIp),
@@ -217,7 +217,7 @@ fn below_mpls(bytes: &mut FrameSpan<'_>) -> LinkStep {
     }
 }
 
-/// Whether an IPv4 header here adds up, checksum included.
+/// Returns whether a consistent IPv4 header is here, checksum included.
 fn is_ipv4(bytes: FrameSpan<'_>) -> bool {
     let Some(first) = bytes.bytes.first() else { return false };
     let len = usize::from(first & 15) * 4;
@@ -227,14 +227,14 @@ fn is_ipv4(bytes: FrameSpan<'_>) -> bool {
     len >= 20 && (len..=bytes.wire()).contains(&total) && (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
-/// Whether an IPv6 header here states the length of what follows, but for some padding or an FCS. It has no checksum.
+/// Returns whether an IPv6 header here states the length of the rest, except for some padding or an FCS. It has no checksum.
 fn is_ipv6(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<40>() else { return false };
     let behind = bytes.wire().checked_sub(usize::from(be16(head, 4)) + 40);
     behind.is_some_and(|behind| behind <= 8)
 }
 
-/// Whether an Ethernet header of something known is here, and the IP header it announces begins as one.
+/// Returns whether an Ethernet header with a known type is here, and the IP header it announces begins as one.
 fn is_ethernet(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<15>() else { return false };
     match be16(head, 12) {

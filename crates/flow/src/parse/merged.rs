@@ -21,12 +21,12 @@ const MOST: usize = u16::MAX as usize - 1;
 /// The hop-by-hop header that a packet of more than 64 KiB has in the kernel and not on the wire (RFC 2675).
 const JUMBO_OPTION: usize = 8;
 
-/// How a packet was merged, as the kernel says.
+/// Kernel metadata about a merged packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergeNote {
     /// Payload bytes of each packet on the wire; the last one may have fewer.
     pub segment_bytes: u16,
-    /// Where the transport header begins that each of them has, if the kernel says so.
+    /// Offset of the transport header that each of them has, if the kernel states it.
     pub transport_at: Option<usize>,
 }
 
@@ -40,7 +40,7 @@ pub struct PacketSegments {
     /// Bytes of headers of each.
     headers: usize,
     full_len: usize,
-    /// Where IP headers begin that each has; unused places are beyond the frame.
+    /// Offsets of the IP headers that each segment has; unused places are beyond the frame.
     ip_at: [usize; DEPTH],
 }
 
@@ -48,7 +48,7 @@ pub struct PacketSegments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChosenSegments {
     pub count: u16,
-    /// Whether the last one, which may be shorter, is among them.
+    /// True if the last one, which may be shorter, is among them.
     pub has_last: bool,
 }
 
@@ -62,14 +62,14 @@ struct NestedIp {
 }
 
 impl PacketSegments {
-    /// Those of an Ethernet frame; `None` if its headers cannot be followed to those that each segment has.
+    /// Computes the segments of an Ethernet frame; `None` if its headers cannot be followed to those that each segment has.
     pub fn from_frame(frame: &[u8], full_len: usize, note: MergeNote) -> Option<Self> {
         let full_len = full_len.max(frame.len());
         let mut nested = [None; DEPTH];
         follow(frame, full_len, &mut nested);
         let is_repeated = |ip: &NestedIp| match note.transport_at {
             Some(at) => ip.transport_at == at,
-            // Where packets of a tunnel were merged as those of its outer header, the inner ones end before the frame does.
+            // If packets of a tunnel were merged as packets of its outer header, the inner ones end before the frame does.
             None => ip.end == full_len,
         };
         let repeated = nested.iter().rposition(|ip| ip.as_ref().is_some_and(is_repeated))?;
@@ -91,22 +91,22 @@ impl PacketSegments {
         ((1..=MOST).contains(&count)).then_some(Self { count, longer, payload, headers, full_len, ip_at })
     }
 
-    /// How many there are.
+    /// Returns the number of segments.
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// Bytes of all their frames.
+    /// Returns the bytes of all their frames.
     pub const fn frame_bytes(&self) -> usize {
         self.payload + self.count * self.headers
     }
 
-    /// All of them.
+    /// Chooses all segments.
     pub fn all(&self) -> ChosenSegments {
         ChosenSegments { count: u16::try_from(self.count).unwrap_or(u16::MAX), has_last: true }
     }
 
-    /// Has a packet that was read of the merged frame stand for these.
+    /// Makes a packet, which was read from the merged frame, stand for the chosen segments.
     pub fn apply(&self, chosen: ChosenSegments, packet: &mut PacketInfo) {
         packet.flags |= flags::MERGED;
         packet.segments = chosen.count;
@@ -119,7 +119,7 @@ impl PacketSegments {
             packet.bytes = clamp_to_u32(self.bytes_of(chosen, ip_headers));
             packet.segment_bytes = u16::try_from(self.longer + ip_headers).unwrap_or(u16::MAX);
         } else {
-            // Each segment has a tunnel's packet of its own, of which only the first one can be read.
+            // Each segment has its own packet in the tunnel, but only the first one can be read.
             packet.flags |= flags::UNSPLIT;
             packet.segment_bytes = u16::try_from(packet.bytes).unwrap_or(u16::MAX);
             packet.bytes = packet.bytes.saturating_mul(chosen.count.into());
@@ -132,7 +132,7 @@ impl PacketSegments {
     }
 }
 
-/// Notes the IP headers of a frame, from the outermost one inwards.
+/// Lists the IP headers of a frame, from the outermost one inwards.
 fn follow(frame: &[u8], full_len: usize, nested: &mut [Option<NestedIp>; DEPTH]) -> Option<()> {
     let mut packet = PacketInfo::default();
     let span = FrameSpan { bytes: frame, missing: full_len - frame.len() };
@@ -159,7 +159,7 @@ fn follow(frame: &[u8], full_len: usize, nested: &mut [Option<NestedIp>; DEPTH])
     None
 }
 
-/// Where a part of a frame begins.
+/// Returns the offset of a part of a frame.
 fn offset_in(frame: &[u8], part: &[u8]) -> Option<usize> {
     part.as_ptr()
         .addr()
@@ -212,7 +212,7 @@ mod tests {
         ethernet(0x8100, &[&[0, 100][..], &kind.to_be_bytes(), payload].concat())
     }
 
-    /// What is metered of a merged frame of which the first `kept` bytes are known.
+    /// Meters a merged frame of which the first `kept` bytes are captured.
     fn metered(frame: &[u8], kept: usize, depth: u8, note: MergeNote) -> (PacketInfo, PacketSegments) {
         let cut = &frame[..kept.min(frame.len())];
         let segments = PacketSegments::from_frame(cut, frame.len(), note).unwrap();
@@ -280,7 +280,7 @@ mod tests {
         let (packet, _) = metered(&frame, 150, 2, MAX);
         assert_eq!((packet.packets(), packet.bytes, packet.protocol), (4, 3500 + 4 * 52, TCP));
         assert_eq!(packet.frame_bytes, 3500 + 4 * (outer + 14 + 52));
-        // Where the inner packet is not looked at, the outer ones are still as many.
+        // If the inner packet is not read, the number of outer ones is the same.
         let (packet, _) = metered(&frame, 150, 0, MAX);
         assert_eq!((packet.packets(), packet.bytes, packet.protocol), (4, 3500 + 4 * (36 + 14 + 52), UDP));
     }

@@ -1,6 +1,6 @@
 //! A stretch of a frame that is still to be read, and how many more bytes the headers above it announced.
 
-/// A stretch of a frame. What was cut off its end is known by number only.
+/// A stretch of a frame. Only the length of the part that was cut off its end is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameSpan<'a> {
     pub(super) bytes: &'a [u8],
@@ -9,7 +9,7 @@ pub(super) struct FrameSpan<'a> {
 }
 
 impl<'a> FrameSpan<'a> {
-    /// Bytes it would have if nothing had been cut.
+    /// Returns the bytes it would have if nothing had been cut.
     pub(super) const fn wire(self) -> usize {
         self.bytes.len().saturating_add(self.missing)
     }
@@ -22,12 +22,12 @@ impl<'a> FrameSpan<'a> {
         Some(head)
     }
 
-    /// What is behind `len` bytes; nothing if they are not all here.
+    /// Returns the bytes behind the first `len` bytes; `None` if they are not all here.
     pub(super) fn skip(self, len: usize) -> Option<Self> {
         Some(Self { bytes: self.bytes.get(len..)?, ..self })
     }
 
-    /// Its first `len` bytes, as a header states. Anything behind them is padding; what is missing was cut.
+    /// Keeps the first `len` bytes, as a header states. Bytes behind them are padding; missing bytes were cut.
     pub(super) fn limit(self, len: usize) -> Self {
         match self.bytes.get(..len) {
             Some(bytes) => Self { bytes, missing: 0 },
@@ -35,7 +35,7 @@ impl<'a> FrameSpan<'a> {
         }
     }
 
-    /// Nothing, where something was announced.
+    /// Drops all bytes and counts them as missing.
     pub(super) const fn cut(self) -> Self {
         Self { bytes: &[], missing: self.wire() }
     }

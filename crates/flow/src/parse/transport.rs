@@ -7,9 +7,9 @@ const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
-/// Reads the header that `packet.protocol` names, as far as it is there.
+/// Reads the header of the protocol in `packet.protocol`, as far as it was captured.
 pub(super) fn read(bytes: &[u8], packet: &mut PacketInfo) {
-    // What is missing leaves zeros and a flag: a packet that is cut behind its IP header still counts for its flow.
+    // Missing bytes leave zeros and a flag: a packet that is cut behind its IP header still counts for its flow.
     let whole = match packet.protocol {
         TCP => ports(bytes, packet) && tcp_flags(bytes, packet),
         UDP | DCCP | SCTP | UDP_LITE => ports(bytes, packet),

@@ -9,17 +9,17 @@ const IPIP: u8 = 4;
 const SIX_IN: u8 = 41;
 const GRE: u8 = 47;
 
-/// How what is carried begins.
+/// First header of a tunnel's payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TunnelPayload {
     Ethernet,
-    /// As an EtherType says.
+    /// The type is an EtherType.
     Type(u16),
     /// IP of either version, or something else.
     Ip,
 }
 
-/// What a tunnel carries.
+/// Content of a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TunnelContent<'a> {
     tunnel: TunnelKind,
@@ -29,7 +29,7 @@ pub(super) struct TunnelContent<'a> {
 }
 
 impl TunnelContent<'_> {
-    /// What is known of the inner packet before it is read.
+    /// Returns the properties of the inner packet that are known before it is read.
     pub(super) fn packet(&self, outer: &PacketInfo) -> PacketInfo {
         let is_outermost = outer.tunnel == TunnelKind::None;
         PacketInfo {
@@ -46,7 +46,7 @@ impl TunnelContent<'_> {
     }
 }
 
-/// What a whole packet carries, if that is a tunnel's load.
+/// Reads the tunnel header of a whole packet, if it has one.
 pub(super) fn carried<'a>(bytes: FrameSpan<'a>, packet: &PacketInfo) -> Option<TunnelContent<'a>> {
     match packet.protocol {
         IPIP => Some(ip_in_ip(0x0800, bytes)),
@@ -63,7 +63,7 @@ const fn ip_in_ip(kind: u16, bytes: FrameSpan<'_>) -> TunnelContent<'_> {
     TunnelContent { tunnel: TunnelKind::Ip, id: 0, kind: TunnelPayload::Type(kind), bytes }
 }
 
-/// RFC 2784 and 2890. Source routes (RFC 1701) and version 1 (PPTP) are left alone.
+/// Reads a GRE header (RFC 2784 and 2890). Source routes (RFC 1701) and version 1 (PPTP) are not read.
 fn gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const CHECKSUM: u16 = 0x8000;
     const ROUTES: u16 = 0x4000;
@@ -92,7 +92,7 @@ fn gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     Some(TunnelContent { tunnel: TunnelKind::Gre, id, kind, bytes: rest })
 }
 
-/// RFC 7348; a header without a network number is none.
+/// Reads a VXLAN header (RFC 7348). A header without a network number is not valid.
 fn vxlan(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     let mut bytes = bytes;
     let [bits, _, _, _, a, b, c, _] = *bytes.take::<8>()?;
@@ -106,7 +106,7 @@ fn vxlan(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     })
 }
 
-/// TS 29.281: a G-PDU of version 1 with its extension headers.
+/// Reads a GTP-U header (TS 29.281): a G-PDU of version 1 with its extension headers.
 fn gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const MOST_EXTENSIONS: u32 = 8;
     const EXTENDED: u8 = 4;

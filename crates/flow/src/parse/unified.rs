@@ -12,10 +12,10 @@ use crate::{PacketInfo, flags};
 /// Bytes of a record of IPv4; of one of IPv6.
 pub const LENGTHS: [usize; 2] = [40, 64];
 
-/// What is in front of the addresses. Numbers are in the machine's own order.
+/// Bytes in front of the addresses. Numbers are in the machine's own order.
 const HEAD: usize = 32;
 
-/// The packet of a record. `full_len` and `at_ns` stand beside it in the ring. False if it is no record.
+/// Reads the packet of a record. `full_len` and `at_ns` stand beside it in the ring. Returns false if it is no record.
 #[inline]
 pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut PacketInfo) -> bool {
     let Some((head, addresses)) = record.split_first_chunk::<HEAD>() else { return false };

@@ -29,7 +29,7 @@ pub enum SimError {
     /// An item of unknown kind.
     #[error("item {index} of the SIM datagram has the unknown kind {kind}")]
     Kind {
-        /// Which item, from 0.
+        /// Index of the item, from 0.
         index: u16,
         kind: u8,
     },
@@ -44,7 +44,7 @@ pub struct SimDatagram {
     pub datagram_sequence: u32,
     /// Packets and new flows before this one.
     pub event_sequence: u64,
-    /// What times are counted from, nanoseconds since 1970.
+    /// Base of the times, nanoseconds since 1970.
     pub base_ns: u64,
 }
 
@@ -54,9 +54,9 @@ pub struct SimDatagram {
 pub enum SimItem {
     /// A packet or a new flow.
     Event(SimEvent),
-    /// What the meter knew of its losses.
+    /// The meter's own counts of its losses.
     Ledger {
-        /// When, nanoseconds since 1970.
+        /// Time of the counts, nanoseconds since 1970.
         at_ns: u64,
         ledger: MeterLedger,
     },
@@ -67,7 +67,7 @@ pub enum SimItem {
 pub struct SimDecoder;
 
 impl SimDecoder {
-    /// The header of a datagram, or of the first one of a stream; it says how long the datagram is.
+    /// Reads the header of a datagram, or of the first one of a stream; it states the length of the datagram.
     pub fn header(bytes: &[u8]) -> Result<SimDatagram, SimError> {
         let Some(header) = bytes.first_chunk::<HEADER>() else {
             if !bytes.starts_with(&MAGIC[..bytes.len().min(3)]) {
@@ -92,7 +92,7 @@ impl SimDecoder {
         })
     }
 
-    /// Reads one whole datagram. What stands before an error has been given to `take_item`.
+    /// Reads one whole datagram. Items in front of an error have been given to `take_item`.
     pub fn decode(bytes: &[u8], take_item: &mut impl FnMut(SimItem)) -> Result<SimDatagram, SimError> {
         let header = Self::header(bytes)?;
         let length = usize::from(header.length).max(HEADER);
@@ -133,7 +133,8 @@ fn ledger_values(bytes: &[u8]) -> usize {
     bytes.get(2..4).map_or(0, |count| usize::from(u16::from_be_bytes([count[0], count[1]])))
 }
 
-/// The next bytes; zeros where there are none, which callers have excluded by checking the length of the whole item.
+/// Takes the next bytes. Returns zeros if there are too few, which callers have excluded by checking the length of the whole
+/// item.
 fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
     let Some((head, behind)) = rest.split_first_chunk::<N>() else { return [0; N] };
     *rest = behind;

@@ -10,13 +10,13 @@ use crate::ledger::{CarriedRecords, MeterLedger};
 use crate::narrow::fitting_u16;
 use packetrig_units::Nanos;
 
-/// How datagrams are made.
+/// Options of the datagrams.
 #[derive(Clone, Copy, Debug)]
 pub struct SimOptions {
     pub exporter: u32,
     /// Their greatest length; at least 512, at most 65 535.
     pub datagram_bytes: usize,
-    /// How long an event waits for others to fill its datagram.
+    /// Time for which an event waits for others to fill its datagram.
     pub flush_after: Nanos,
 }
 
@@ -82,14 +82,14 @@ impl SimEncoder {
         self.own += 1;
     }
 
-    /// Hands out what has waited long enough.
+    /// Hands out the datagram if it has waited long enough.
     pub fn tick(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if now_ns.saturating_sub(self.opened_ns) >= self.options.flush_after.as_u64() {
             self.flush(sink);
         }
     }
 
-    /// Hands out what there is.
+    /// Hands out the datagram unless it is empty.
     pub fn flush(&mut self, sink: &mut impl MessageSink) {
         if self.items == 0 {
             return;
@@ -110,15 +110,15 @@ impl SimEncoder {
         self.carried = CarriedRecords::default();
     }
 
-    /// What is in the datagram that is not handed out yet.
+    /// Returns the counts of the datagram that is not handed out yet.
     pub const fn waiting(&self) -> CarriedRecords {
         self.carried
     }
 
     fn packet(&mut self, flow_id: u64, bytes: u32, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
         self.room(item::PACKET.length, at_ns, now_ns, sink);
-        // The short form has 24 bits for the length and 32 for the time since the base, about two seconds either way. What
-        // does not fit takes the long form, in this datagram if it has room for it.
+        // The short form has 24 bits for the length and 32 for the time since the base, about two seconds either way. Values
+        // that do not fit take the long form, in this datagram if it has room for it.
         if let (Some(delta), 0) = (self.delta(at_ns), bytes >> 24) {
             self.buffer.extend((u32::from(item::PACKET.kind) << 24 | bytes).to_be_bytes());
             self.buffer.extend(delta.to_be_bytes());

@@ -93,7 +93,7 @@ fn the_packet_that_no_longer_fits_is_in_the_next_datagram() {
     let wire = encoded(&events, SimOptions::default());
     assert_eq!(wire.events(), events);
     assert_eq!(wire.datagrams.len(), events.len().div_ceil(per_datagram));
-    // Filled exactly: 1500 bytes of IP with 90 packets, but for the last.
+    // Datagrams are filled exactly: 1500 bytes of IP with 90 packets, except the last.
     let (last, full) = wire.datagrams.split_last().unwrap();
     assert_eq!(per_datagram, 90);
     assert!(full.iter().all(|datagram| datagram.len() + 28 == 1500));

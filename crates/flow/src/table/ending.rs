@@ -1,4 +1,4 @@
-//! How flows end: which timers are due, and what is reported.
+//! End of flows: handles due timers and reports records.
 //!
 //! Invariant: what was counted leaves in a record before it is forgotten.
 
@@ -61,7 +61,7 @@ impl<H: MemoryHints> FlowTable<H> {
             expired.slots[expired.count] = slot;
             expired.count += 1;
         }
-        // In a second pass: the hash needs the key, whose line was asked for only just now.
+        // This is a second pass: the hash needs the key, whose cache line was requested only just now.
         for &slot in &expired.slots[..expired.count] {
             self.index.prefetch_first::<H>(self.keys.hash(self.hot[slot as usize].key_words()));
         }
@@ -83,7 +83,8 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Gives the last record of a flow that has ended and whose last part is empty, if its history is kept: see the module there.
+    /// Emits the last record of a flow that has ended and whose last part is empty, if its history is kept: see the module
+    /// there.
     pub(super) fn tell_end(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
         let hot = &self.hot[slot];
         let is_untold = self.histories.as_ref().is_some_and(|histories| histories.is_end_untold(slot));
@@ -93,7 +94,7 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Reports what came since the last report. Returns whether there was anything.
+    /// Reports the counts since the last report. Returns whether there were any.
     pub(super) fn report(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) -> bool {
         let is_due = !self.hot[slot].is_empty();
         if is_due {
@@ -124,13 +125,13 @@ impl<H: MemoryHints> FlowTable<H> {
         outlet.record(&record);
     }
 
-    /// Takes a flow out.
+    /// Removes a flow from the table.
     pub(super) fn remove(&mut self, slot: usize) {
         self.wheel.clear(number(slot));
         self.release(slot);
     }
 
-    /// Takes a flow out whose timer has rung.
+    /// Removes a flow whose timer has expired.
     fn release(&mut self, slot: usize) {
         let hash = self.keys.hash(self.hot[slot].key_words());
         self.index.remove(hash, number(slot));

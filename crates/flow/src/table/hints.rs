@@ -1,4 +1,4 @@
-//! What the owner of a table provides: memory hints, and a place for the records.
+//! Interface to the owner of a table: memory hints, and the receiver of records.
 
 use crate::key::FlowKey;
 use crate::record::FlowRecord;
@@ -20,7 +20,7 @@ impl MemoryHints for () {
     }
 }
 
-/// Where flows go when they leave the table.
+/// Receiver of the flows that leave the table.
 pub trait FlowOutlet {
     /// A flow, or a part of one, is reported.
     fn record(&mut self, record: &FlowRecord);

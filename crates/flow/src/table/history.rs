@@ -1,17 +1,18 @@
-//! What a meter of a group says of the flows of a table, see [`FlowHistory`].
+//! History of the flows of a table at a meter of a group, see [`FlowHistory`].
 //!
-//! Parts of flows end at moments that all meters share: at multiples of the active timeout, moved for each flow by its number. In
-//! each part, the packet of each direction with the smallest number is its landmark; the first packet after a silence of the flow is
-//! one, too, and so is the last one before. So meters choose the same landmarks, but for packets around the moments at which parts end.
+//! Parts of flows end at moments that all meters share: at multiples of the active timeout, shifted for each flow by its
+//! number. In each part, the packet of each direction with the smallest number is its landmark. The first packet after a
+//! silence of the flow is one too, and so is the last one before. So meters choose the same landmarks, except for packets
+//! around the moments at which parts end.
 //!
-//! A flow that has ended is kept for a little longer: a packet that comes meanwhile may have come before the end at another meter,
-//! which then reports both together. So does this one, from what it followed before.
+//! A flow that has ended is kept for a little longer. A packet in that time may have come before the end at another meter,
+//! which then reports both together. So this meter does the same, with the packets that it followed before.
 //!
 //! Every flow has a last record, even one without packets: a packet around the end of a part may be in that part here and in the
 //! next one at a meter that reported all of it.
 //!
-//! Invariant: between the packet from which a meter follows a flow and the end of its last record, it has lost nothing that it knows
-//! of. After a loss it follows the flow from the next packet on, as if it had just been started.
+//! Invariant: between the packet from which a meter follows a flow and the end of its last record, no loss of the meter is
+//! known. After a loss it follows the flow from the next packet on, as if it had just started.
 
 mod direction;
 
@@ -24,10 +25,10 @@ use crate::packet::PacketInfo;
 use crate::record::{EndReason, FlowHalf, FlowRecord};
 use direction::{LANDMARKS, SeenDirection};
 
-/// How much of the idle timeout a silence may lack for another meter to have taken it for the flow's end.
+/// Tolerance of the idle timeout: another meter may have ended a flow after a silence that is shorter by this.
 const APART_NS: u64 = 500_000_000;
 
-/// In one part, meters whose clocks differ may choose different landmarks.
+/// Meters whose clocks differ may choose different landmarks in one part, so two parts are needed.
 const STRANGE_PARTS: u8 = 2;
 
 /// Directions are in the order of ends, not in that of the first packet.
@@ -35,15 +36,15 @@ const STRANGE_PARTS: u8 = 2;
 struct SlotHistory {
     directions: [SeenDirection; 2],
     since_ns: u64,
-    /// Its parts end at multiples of their length and this.
+    /// Offset of the part boundaries, which are at multiples of the part length plus this.
     phase: u64,
     /// Losses that were known when the meter began to follow it.
     losses: u32,
-    /// The next packet of this direction comes after a silence.
+    /// True if the next packet of this direction comes after a silence.
     awaits_first: [bool; 2],
-    /// A record told that it has ended.
+    /// True if a record reported the end of the flow.
     is_end_told: bool,
-    /// Parts that the meter is to see whole before other meters surely know a landmark of it.
+    /// Parts that the meter must still see whole before other meters are sure to know a landmark of it.
     strange_parts: u8,
 }
 
@@ -54,7 +55,7 @@ pub(super) struct FlowHistories {
     idle: u64,
     /// See [`TableOptions`].
     begins_with_all: bool,
-    /// The table may have missed or forgotten flows until then.
+    /// Time until which the table may have missed or forgotten flows.
     unsure_ns: u64,
     losses: u32,
     has_open_loss: bool,
@@ -78,12 +79,12 @@ impl FlowHistories {
         }
     }
 
-    /// Is ready for so many slots.
+    /// Makes room for this many slots.
     pub(super) fn hold(&mut self, slots: usize) {
         self.slots.resize(slots, SlotHistory::default());
     }
 
-    /// Where they are in memory: they never move.
+    /// Returns the address of the slots: they never move.
     #[cfg(test)]
     pub(super) const fn place(&self) -> *const u8 {
         self.slots.as_ptr().cast()
@@ -95,31 +96,31 @@ impl FlowHistories {
         self.slots.len()
     }
 
-    /// The shortest silence that another meter may take for the end of a flow.
+    /// Returns the shortest silence that another meter may treat as the end of a flow.
     pub(super) const fn pause(idle: u64) -> u64 {
         let least = idle / 2;
         let most = idle.saturating_sub(APART_NS);
         if most > least { most } else { least }
     }
 
-    /// How long a flow is kept after its end.
+    /// Time for which a flow is kept after its end.
     pub(super) const LINGER_NS: u64 = 1_000_000_000;
 
     /// The memory it takes for a slot.
     pub(super) const SLOT_BYTES: usize = size_of::<SlotHistory>();
 
-    /// The latest moment up to a time at which parts of the flow end.
+    /// Returns the latest boundary between parts of the flow up to a time.
     pub(super) fn part_start(&self, slot: usize, at_ns: u64) -> u64 {
         let phase = self.slots[slot].phase % self.active;
         at_ns.saturating_sub((at_ns % self.active + self.active - phase) % self.active)
     }
 
-    /// Notes the number of the flow that a slot is for.
+    /// Records the number of the flow in a slot.
     pub(super) fn number(&mut self, slot: usize, flow_id: u64) {
         self.slots[slot].phase = flow_id;
     }
 
-    /// A flow begins in a slot with a packet.
+    /// Begins a flow in a slot with a packet.
     pub(super) fn begin(&mut self, slot: usize, at_ns: u64) {
         let is_strange = self.unsure_ns > 0 && at_ns < self.unsure_ns.saturating_add(self.idle);
         self.strange += usize::from(is_strange);
@@ -132,48 +133,48 @@ impl FlowHistories {
         };
     }
 
-    /// The flow was silent before its next packet, so that other meters may begin with it.
+    /// Records that the flow was silent before its next packet, so that other meters may begin with it.
     pub(super) fn resume(&mut self, slot: usize) {
         self.slots[slot].awaits_first = [true; 2];
     }
 
-    /// The slot is given up.
+    /// Releases a slot.
     pub(super) fn end(&mut self, slot: usize) {
         self.strange -= usize::from(std::mem::take(&mut self.slots[slot].strange_parts) > 0);
     }
 
-    /// Until this time the table was not there, or forgot flows before their time.
+    /// Records that the table did not exist until this time, or forgot flows early.
     pub(super) fn forget_until(&mut self, now_ns: u64) {
         self.unsure_ns = self.unsure_ns.max(now_ns);
     }
 
-    /// It is the time of the first packet, or the table is asked what is due before.
+    /// Sets the start: the time of the first packet, or of the first call without one.
     pub(super) fn start(&mut self, now_ns: u64) {
         if !self.begins_with_all {
             self.forget_until(now_ns);
         }
     }
 
-    /// Packets were lost before the table, up to the next one that comes.
+    /// Records a loss of packets before the table, up to the next packet.
     pub(super) const fn mark_loss(&mut self) {
         self.losses = self.losses.wrapping_add(1);
         self.has_open_loss = true;
     }
 
-    /// A packet comes, or it is known that there is none, at a time.
+    /// Closes an open loss at the time of a packet, or at a time until which no packet came.
     pub(super) fn look(&mut self, now_ns: u64) {
         if std::mem::take(&mut self.has_open_loss) {
             self.forget_until(now_ns);
         }
     }
 
-    /// Flows of which other meters may know no landmark.
+    /// Returns the number of flows of which other meters may know no landmark.
     pub(super) const fn strange(&self) -> usize {
         self.strange
     }
 
-    /// Takes a packet that goes from the upper end to the lower or not. `part`: what the slot has counted of this direction and
-    /// not reported yet, with the packet.
+    /// Takes a packet of a direction; `flipped`: from the upper end to the lower. `part`: the totals of this direction in the
+    /// slot that are not reported yet, with the packet.
     #[inline]
     pub(super) fn see(
         &mut self,
@@ -220,19 +221,19 @@ impl FlowHistories {
         let landmark = direction.landmark(packet, seen, is_first);
         if !is_in_part || is_first {
             direction.landmarks.copy_within(..LANDMARKS - 1, 1);
-            // Of what comes after the first packet, one is chosen as in any part.
+            // After the first packet, one landmark is chosen as in any part.
             direction.until_ns = if is_first { 0 } else { part_start.saturating_add(self.active) };
         }
         direction.landmarks[0] = landmark;
     }
 
-    /// Whether packets were lost since the meter follows the flow in a slot.
+    /// Returns whether packets were lost since the meter follows the flow in a slot.
     #[inline]
     pub(super) fn has_lost(&self, slot: usize) -> bool {
         self.slots[slot].losses != self.losses
     }
 
-    /// Follows the flow from its next packet on, after all before the loss was reported.
+    /// Follows the flow from its next packet on, after everything before the loss was reported.
     pub(super) fn restart(&mut self, slot: usize, at_ns: u64) {
         let history = &mut self.slots[slot];
         self.strange += usize::from(history.strange_parts == 0);
@@ -246,7 +247,8 @@ impl FlowHistories {
         };
     }
 
-    /// Adds what is reported; returns what the record says of the flow's history. `cut_ns`: the end of the part, if that is why.
+    /// Adds the reported totals; returns the history for the record. `cut_ns`: the end of the part, if that is the reason for
+    /// the record.
     pub(super) fn report(
         &mut self,
         slot: usize,
@@ -267,7 +269,7 @@ impl FlowHistories {
             history.strange_parts -= 1;
             self.strange -= usize::from(history.strange_parts == 0);
         }
-        // Of a flow that was going on, what came before may be like what the meter saw.
+        // If the flow was already running, earlier packets may be like those that the meter saw.
         let since_ns = if history.strange_parts > 0 { history.since_ns } else { 0 };
         let mut directions = history.directions.map(|direction| direction.told(since_ns));
         history.is_end_told = matches!(record.end, EndReason::Idle | EndReason::EndOfFlow);
@@ -290,7 +292,7 @@ impl FlowHistories {
         }
     }
 
-    /// Whether something of the flow was reported since the meter follows it, but not its end.
+    /// Returns whether something of the flow was reported since the meter follows it, but not its end.
     pub(super) fn is_end_untold(&self, slot: usize) -> bool {
         let SlotHistory { directions, is_end_told, .. } = &self.slots[slot];
         !is_end_told && directions.iter().any(|direction| direction.reported != CountTotals::default())

@@ -65,7 +65,7 @@ impl FlowIndex {
         }
     }
 
-    /// Whether some flows of its first bucket are elsewhere, whose line is then asked for.
+    /// Returns whether some flows of its first bucket are in their second; then prefetches that one.
     #[inline]
     pub(super) fn prefetch_second<H: MemoryHints>(&self, hash: u64) -> bool {
         let elsewhere = self.buckets[self.first(hash)].sent_away > 0;
@@ -75,19 +75,19 @@ impl FlowIndex {
         elsewhere
     }
 
-    /// The first slot in the first bucket that may be it.
+    /// Returns the first slot in the first bucket whose tag matches.
     #[inline]
     pub(super) fn in_first(&self, hash: u64) -> u32 {
         self.buckets[self.first(hash)].candidate(tag(hash))
     }
 
-    /// The first slot in the second bucket that may be it.
+    /// Returns the first slot in the second bucket whose tag matches.
     #[inline]
     pub(super) fn in_second(&self, hash: u64) -> u32 {
         self.buckets[self.second(hash)].candidate(tag(hash))
     }
 
-    /// The slot for which `is_it` holds.
+    /// Returns the slot for which `is_it` holds.
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let first = &self.buckets[self.first(hash)];
         let found = first.find(tag(hash), &is_it);
@@ -113,7 +113,7 @@ impl FlowIndex {
         }
     }
 
-    /// The slots in both its buckets.
+    /// Returns the slots in both its buckets.
     pub(super) fn neighbours(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
         let both = [self.first(hash), self.second(hash)];
         both.into_iter().flat_map(|bucket| self.buckets[bucket].slots).filter(|&slot| slot != NONE)

@@ -1,6 +1,6 @@
 //! A packet's key in the two words that the table compares.
 //!
-//! The key of an IPv4 packet outside a tunnel fits into them (*short*). Of any other key they hold a digest, and a match is
+//! The key of an IPv4 packet outside a tunnel fits into them (*short*). For any other key they hold a digest, and a match is
 //! confirmed by comparing the six words of [`CanonicalKey`] as well (*long*).
 
 use super::TableOptions;
@@ -12,24 +12,24 @@ use crate::packet::{MAPPED, PacketInfo, TunnelKind};
 
 /// The part of the second word that is not key: the flow's state.
 pub(super) const STATE: u64 = 0xff;
-/// Of the second word: what the words are. Neither bit: no flow.
+/// Kind of the words, in the second word. Neither bit: no flow.
 pub(super) const SHORT: u64 = 1 << 8;
 pub(super) const LONG: u64 = 2 << 8;
 pub(super) const KIND: u64 = SHORT | LONG;
-/// What a digest leaves to state and kind.
+/// Bits of a digest: all but those of state and kind.
 const DIGEST: u64 = !0xfff;
 /// VLAN identifiers have twelve bits.
 const VLAN_BITS: u16 = 0xfff;
 
-/// A packet's key, and where it was found.
+/// Key of a packet, and the slot where it was found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyLookup {
     /// The key; state is zero.
     pub(super) words: [u64; 2],
     pub(super) hash: u64,
-    /// Where it seems to be.
+    /// Slot in which the flow probably is.
     pub(super) slot: u32,
-    /// The packet goes from the upper end to the lower.
+    /// True if the packet goes from the upper end to the lower.
     pub(super) flipped: bool,
 }
 
@@ -70,27 +70,27 @@ impl KeyMaker {
         }
     }
 
-    /// The key of a packet and its hash, not looked up yet.
+    /// Returns the key of a packet and its hash, not looked up yet.
     #[inline]
     pub(super) fn look(&self, packet: &PacketInfo) -> KeyLookup {
         let key = self.short(packet).unwrap_or_else(|| self.long(packet));
         KeyLookup { words: key.words, hash: self.hash(key.words), slot: NONE, flipped: key.flipped }
     }
 
-    /// The hash of words without state.
+    /// Hashes words without state.
     #[inline]
     pub(super) const fn hash(&self, words: [u64; 2]) -> u64 {
         self.hasher.two(words)
     }
 
-    /// The key's six words.
+    /// Returns the key's six words.
     #[inline]
     pub(super) fn canonical(&self, packet: &PacketInfo) -> CanonicalKey {
         let key = self.key(packet);
         if self.biflow { CanonicalKey::of(&key) } else { CanonicalKey::one_way(&key) }
     }
 
-    /// The packet's key, without what shall not tell flows apart.
+    /// Returns the packet's key without the fields that shall not distinguish flows.
     pub(super) fn key(&self, packet: &PacketInfo) -> FlowKey {
         let mut key = FlowKey::of(packet);
         if is_icmp(key.protocol) {
@@ -108,7 +108,7 @@ impl KeyMaker {
         key
     }
 
-    /// Whether type and code are in the key.
+    /// Returns whether type and code are in the key.
     pub(super) const fn has_icmp(&self) -> bool {
         self.icmp
     }
@@ -141,12 +141,12 @@ impl KeyMaker {
         let high = if flipped { from } else { to };
         let vlan = if self.vlan { u64::from(packet.vlan) } else { 0 };
         let ports = ports | (low & 0xffff) << 16 | high & 0xffff;
-        // From the top: ports 32 bits, protocol 8, VLAN 12, kind of key 4 (of which SHORT is one), state 8.
+        // The fields from the top: ports 32 bits, protocol 8, VLAN 12, kind of key 4 (SHORT is one of them), state 8.
         let rest = ports << 32 | u64::from(packet.protocol) << 24 | vlan << 12 | SHORT;
         Some(KeyWords { words: [(low >> 16) << 32 | high >> 16, rest], flipped })
     }
 
-    /// Of ICMP: an answer is of its question's flow where both directions are one.
+    /// Returns type and code of ICMP: an answer is in its question's flow if both directions are one flow.
     const fn type_code(&self, packet: &PacketInfo) -> u16 {
         let type_code = packet.destination_port;
         if self.biflow { question(packet.protocol, type_code) } else { type_code }
@@ -160,7 +160,7 @@ impl KeyMaker {
     }
 }
 
-/// The address, if it is of IPv4.
+/// Returns the address if it is IPv4.
 #[inline]
 fn ipv4(address: &[u8; 16]) -> Option<u32> {
     let [prefix @ .., a, b, c, d] = address;

@@ -1,4 +1,4 @@
-//! How flows begin: a slot, a place in the index, and, when the table is full, which flow is replaced.
+//! Start of flows: a slot, a place in the index, and, when the table is full, the choice of the flow to replace.
 //!
 //! Invariant: a flow that is ended to make room is reported first, and counted.
 
@@ -39,7 +39,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.wheel.set(number(slot), timer.tick, timer.wait);
     }
 
-    /// Asks for the memory of the nth next flow that opens.
+    /// Prefetches the memory of the nth next flow that opens.
     #[inline]
     pub(super) fn prefetch_free(&self, nth: usize) {
         if let Some(&slot) = self.free.iter().rev().nth(nth) {
@@ -49,7 +49,7 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// A slot that is in the index under this hash.
+    /// Finds a slot and adds it to the index under this hash.
     fn room(&mut self, hash: u64, outlet: &mut impl FlowOutlet) -> Option<usize> {
         if self.free.is_empty() && !self.make_slots() {
             self.evict_one(outlet);
@@ -84,7 +84,7 @@ impl<H: MemoryHints> FlowTable<H> {
         after > before
     }
 
-    /// Ends the flow that has been silent longest, as far as the timers say.
+    /// Ends the flow that has been silent longest according to the timers.
     #[cold]
     fn evict_one(&mut self, outlet: &mut impl FlowOutlet) {
         if self.limits.when_full == WhenFull::Refuse {
@@ -95,7 +95,7 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// The flow that was silent for longest, among those whose timers wait for silence and ring first.
+    /// Returns the flow that has been silent longest, among those whose timers wait for silence and expire first.
     fn most_silent(&mut self) -> Option<u32> {
         let mut silent: Option<u32> = None;
         for _ in 0..LOOKS {
@@ -104,7 +104,7 @@ impl<H: MemoryHints> FlowTable<H> {
             self.prefetch_next(slot);
             silent = Some(silent.map_or(slot, |one| self.more_silent(one, slot)));
             let timer = self.limits.timer(&self.hot[slot as usize]);
-            // No packet since its timer was set: of such flows it was silent for longest, to one tick.
+            // No packet came since its timer was set, so among such flows it has been silent longest, to one tick.
             if timer.wait == TimerReason::Silence && timer.tick <= due.tick {
                 break;
             }
@@ -115,20 +115,20 @@ impl<H: MemoryHints> FlowTable<H> {
         silent
     }
 
-    /// The same when no timer waits for silence: among the flows whose parts end next.
+    /// Returns the most silent flow when no timer waits for silence: among the flows whose parts end next.
     fn most_silent_of_a_part(&self) -> Option<u32> {
         let first = self.wheel.earliest(TimerReason::Part)?.slot;
         let ring = std::iter::successors(Some(first), |&slot| Some(self.wheel.after(slot)));
         ring.take(LOOKS).reduce(|one, other| self.more_silent(one, other))
     }
 
-    /// The one of two that has been silent longer.
+    /// Returns the one of two that has been silent longer.
     fn more_silent(&self, one: u32, other: u32) -> u32 {
         let is_other = self.hot[other as usize].last() < self.hot[one as usize].last();
         if is_other { other } else { one }
     }
 
-    /// The next to be evicted is mostly the one whose timer was set next.
+    /// Prefetches the next candidate: mostly the one whose timer was set next.
     fn prefetch_next(&self, slot: u32) {
         if let Some(hot) = self.hot.get(self.wheel.after(slot) as usize) {
             H::prefetch(hot);
@@ -169,7 +169,7 @@ impl<H: MemoryHints> FlowTable<H> {
         outlet.opened(flow_id, &key, packet.at_ns);
     }
 
-    /// From when on the time of a flow's part counts that begins with a packet of this time.
+    /// Returns the start of the part that begins with a packet of this time.
     pub(super) fn part_start(&self, slot: usize, at_ns: u64) -> u64 {
         self.histories.as_ref().map_or(at_ns, |histories| histories.part_start(slot, at_ns))
     }

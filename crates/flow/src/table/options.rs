@@ -13,31 +13,31 @@ pub struct TableOptions {
     pub active: Nanos,
     /// A flow that is silent for this long has ended.
     pub idle: Nanos,
-    /// How long a TCP flow is kept after its end, for late packets.
+    /// Time for which a TCP flow is kept after its end, for late packets.
     pub grace: Nanos,
     /// Both directions are one flow.
     pub biflow: bool,
-    /// Type and code of ICMP tell flows apart; an answer is of its question's flow either way.
+    /// Type and code of ICMP distinguish flows; an answer is in its question's flow either way.
     pub icmp_in_key: bool,
-    /// VLANs tell flows apart.
+    /// VLANs distinguish flows.
     pub vlan_in_key: bool,
-    /// What it is carried in, and that tunnel's number, tell flows apart.
+    /// The kind and number of the tunnel distinguish flows.
     pub tunnel_in_key: bool,
-    /// Secret of the table's hash: random, for every process anew.
+    /// Secret of the table's hash: random, new for every process.
     pub hash_key: [u64; 2],
-    /// Key of the flows' numbers: the same wherever the numbers shall be.
+    /// Key of the flows' numbers: the same at all meters whose numbers shall agree.
     pub flow_id_key: [u64; 2],
-    /// Every how many packets one is given to the table; for the records only.
+    /// Sampling interval of the packets that are given to the table; for the records only.
     pub sampling: u32,
-    /// What a new flow does to a full table.
+    /// Behaviour of a new flow at a full table.
     pub when_full: WhenFull,
     /// The meter is one of a group, so records say what their flows had since they began. Needs [biflow](Self::biflow).
     pub group: Option<GroupMark>,
-    /// Nothing came before the first packet, as in a file: flows begin with their first packets.
+    /// True if no packet came before the first one, as in a file: flows begin with their first packets.
     pub begins_with_all: bool,
 }
 
-/// What a new flow does to a full table.
+/// Behaviour of a new flow at a full table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// It ends the one that has been silent longest.

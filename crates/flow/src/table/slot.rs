@@ -16,9 +16,9 @@ use crate::record::{EndReason, FlowHalf, FlowRecord};
 
 /// Bits of the state, in the lowest byte of [`HotSlot::words`].
 pub(super) const FLIPPED: u64 = 1;
-/// TCP said that it ended.
+/// TCP ended the flow.
 pub(super) const ENDED: u64 = 2;
-/// There is something in [`RareCounts`].
+/// [`RareCounts`] holds something of this flow.
 pub(super) const HAS_RARE: u64 = 4;
 /// FIN was seen from the source; the next bit: from the destination.
 const FIN: u64 = 8;
@@ -32,7 +32,8 @@ const TCP_RST: u8 = 4;
 /// TCP flags that may change a flow's state.
 pub(super) const CLOSING: u8 = TCP_FIN | TCP_RST;
 
-/// See the module. Arrays are by direction: from the source of the first packet, and to it.
+/// The frequently used part of a flow; see the module documentation. Arrays are by direction: from the source of the first
+/// packet, and to it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct HotSlot {
@@ -67,7 +68,8 @@ pub(super) struct ColdSlot {
     tos: u8,
 }
 
-/// See the module: packets, bytes, bytes of frames by direction; then the outer addresses.
+/// The rarely used part of a flow; see the module documentation. Packets, bytes, bytes of frames by direction; then the outer
+/// addresses.
 pub(super) type RareCounts = [u64; 10];
 const WIDE_COUNTS: usize = 6;
 
@@ -87,7 +89,7 @@ impl HotSlot {
         ttl_max: 0,
     };
 
-    /// Of a new flow, before its first packet is added.
+    /// Creates the slot of a new flow, before its first packet is added.
     pub(super) fn opened(look: &KeyLookup, packet: &PacketInfo) -> Self {
         let flipped = if look.flipped { FLIPPED } else { 0 };
         let at_ns = packet.at_ns;
@@ -104,7 +106,7 @@ impl HotSlot {
         self.words[1] & KIND == 0
     }
 
-    /// Whether the two words are those.
+    /// Returns whether the slot has these two words.
     #[inline]
     pub(super) const fn has(&self, words: [u64; 2]) -> bool {
         // State is the lowest byte, so words that differ there only have a difference of at most 0xff.
@@ -125,31 +127,31 @@ impl HotSlot {
         self.words[1] |= state;
     }
 
-    /// The last packet of either direction.
+    /// Returns the time of the last packet of either direction.
     #[inline]
     pub(super) const fn last(&self) -> u64 {
         if self.last[0] > self.last[1] { self.last[0] } else { self.last[1] }
     }
 
-    /// Nothing came since the last report.
+    /// Returns whether no packet came since the last report.
     #[inline]
     pub(super) const fn is_empty(&self) -> bool {
         self.packets[0] == 0 && self.packets[1] == 0
     }
 
-    /// 0: as the first packet went; 1: the other way.
+    /// Returns the index of a direction. 0: as the first packet went; 1: the other way.
     #[inline]
     pub(super) const fn direction(&self, flipped: bool) -> usize {
         (self.words[1] & FLIPPED != flipped as u64) as usize
     }
 
-    /// Whether the next packet of this direction is its first in this part.
+    /// Returns whether the next packet of this direction is its first in this part.
     #[inline]
     pub(super) const fn begins(&self, direction: usize) -> bool {
         self.packets[direction] == 0
     }
 
-    /// Adds a packet; false, and nothing done, if that would overflow a counter.
+    /// Adds a packet. Returns false and does nothing if that would overflow a counter.
     #[inline]
     pub(super) const fn add(&mut self, direction: usize, packet: &PacketInfo) -> bool {
         let packets = self.packets[direction].wrapping_add(packet.packets());
@@ -178,10 +180,10 @@ impl HotSlot {
         true
     }
 
-    /// Moves the counts into the wide ones, all but one packet: a direction with no packet has not begun.
+    /// Moves the counts to the wide counters, except one packet: a direction with no packet has not begun.
     pub(super) fn move_over(&mut self, direction: usize, rare: &mut RareCounts) {
         if !self.is(HAS_RARE) {
-            // What the slot still holds belongs to an earlier flow.
+            // The slot still holds values of an earlier flow.
             *rare = RareCounts::default();
             self.set(HAS_RARE);
         }
@@ -208,7 +210,7 @@ impl HotSlot {
         }
     }
 
-    /// Notes what packets say of themselves that are not one packet on the wire each.
+    /// Records that a packet may have been several on the wire.
     #[inline]
     pub(super) const fn hears_merge(&mut self, packet: &PacketInfo) {
         if packet.flags & flags::UNSPLIT != 0 {
@@ -216,7 +218,7 @@ impl HotSlot {
         }
     }
 
-    /// Forgets what was reported.
+    /// Clears the counts that were reported.
     pub(super) fn begin_part(&mut self, rare: Option<&mut RareCounts>) {
         let words = [self.words[0], self.words[1] & !UNSPLIT];
         *self = Self { words, start: self.start, last: self.last, ..Self::FREE };
@@ -225,7 +227,7 @@ impl HotSlot {
         }
     }
 
-    /// What was counted of a direction and not reported yet.
+    /// Returns the totals of a direction that are not reported yet.
     pub(super) fn counted(&self, direction: usize, rare: &RareCounts) -> CountTotals {
         if self.begins(direction) {
             return CountTotals::default();
@@ -253,13 +255,13 @@ impl HotSlot {
     }
 }
 
-/// Whether a TCP packet opens a connection.
+/// Returns whether a TCP packet opens a connection.
 pub(super) const fn opens(packet: &PacketInfo) -> bool {
     packet.protocol == TCP && packet.tcp_flags & TCP_SYN != 0
 }
 
 impl ColdSlot {
-    /// Of a new flow.
+    /// Creates the slot of a new flow.
     pub(super) fn opened(words: [u64; 6], packet: &PacketInfo, losses: u32) -> Self {
         Self {
             words,
@@ -275,12 +277,12 @@ impl ColdSlot {
         }
     }
 
-    /// A direction's first packet of this part.
+    /// Sets the time of a direction's first packet of this part.
     pub(super) const fn begins(&mut self, direction: usize, at_ns: u64) {
         self.first[direction] = at_ns;
     }
 
-    /// A packet of a direction came late: it may be the first.
+    /// Takes a late packet of a direction, which may be its first.
     pub(super) fn begins_by(&mut self, direction: usize, at_ns: u64) {
         self.first[direction] = self.first[direction].min(at_ns);
     }
@@ -291,7 +293,7 @@ impl ColdSlot {
     }
 }
 
-/// The outer addresses of a new flow, if it is in a tunnel.
+/// Returns the outer addresses of a new flow, if it is in a tunnel.
 pub(super) fn outer(packet: &PacketInfo) -> Option<RareCounts> {
     let carried = packet.outer_source != [0; 16] || packet.outer_destination != [0; 16];
     carried.then(|| {
@@ -313,13 +315,13 @@ fn rare_address(rare: Option<&RareCounts>, at: usize) -> [u8; 16] {
     (u128::from(rare_word(rare, at)) << 64 | u128::from(rare_word(rare, at + 1))).to_be_bytes()
 }
 
-/// The key of a flow, as its first packet had it.
+/// Returns the key of a flow, as its first packet had it.
 pub(super) fn key(hot: &HotSlot, cold: &ColdSlot, icmp: bool) -> FlowKey {
     let canonical = CanonicalKey { words: cold.words, flipped: hot.is(FLIPPED) };
     canonical.key(if icmp { cold.icmp } else { 0 })
 }
 
-/// The record of a flow, but for what all records of the table have in common.
+/// Builds the record of a flow without the values that all records of the table have in common.
 pub(super) fn record(
     hot: &HotSlot,
     cold: &ColdSlot,

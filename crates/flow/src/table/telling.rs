@@ -1,11 +1,11 @@
-//! Flows that go on are told again, for a receiver that has not heard how they began.
+//! Reports open flows again, for a receiver that missed their start.
 
 use super::slot;
 use super::{FlowOutlet, FlowTable, MemoryHints};
 
 impl<H: MemoryHints> FlowTable<H> {
-    /// Tells an outlet of flows that are in the table as if they were opened now, in about `most` slots from `from` on. Returns
-    /// where to go on; `None` if that was all.
+    /// Reports flows in the table to an outlet as if they were opened now, in about `most` slots from `from` on. Returns the
+    /// slot to continue with; `None` if that was all.
     pub fn tell_open(&self, from: usize, most: usize, outlet: &mut impl FlowOutlet) -> Option<usize> {
         let until = from.saturating_add(most).min(self.hot.len());
         for slot in from..until {

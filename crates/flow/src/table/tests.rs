@@ -75,7 +75,7 @@ fn all(options: &TableOptions, packets: &[PacketInfo]) -> Vec<FlowRecord> {
 }
 
 impl<H: MemoryHints> FlowTable<H> {
-    /// What must hold at any time.
+    /// Checks the invariants of the table.
     pub(super) fn audit(&self) {
         let counts = PacketCounts { seen: self.counts.metered + self.counts.untracked, ..self.counts };
         assert_eq!(counts.imbalances(), []);
@@ -147,7 +147,7 @@ fn a_table_that_is_asked_before_anybody_knows_the_time_begins_with_the_first_pac
 fn a_packet_after_the_idle_timeout_opens_a_flow_even_if_no_timer_rang() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records = Vec::new();
-    // The clock stands still: only the packets' own times tell.
+    // The clock stands still: only the packets have times.
     table.meter(&[packet(1, 2, 0), packet(1, 2, 10 * SECOND)], 0, &mut records);
     table.finish(&mut records);
     let ends: Vec<_> = records.iter().map(|record| (record.end, record.part, record.packets())).collect();
@@ -177,7 +177,7 @@ fn a_part_is_reported_on_time_when_nothing_arrives_and_the_flow_stays() {
     assert_eq!(records.len(), 2);
     assert_eq!((records[1].part, records[1].forward.packets, records[1].reverse.packets), (1, 0, 1));
     assert_eq!(records[1].key, records[0].key);
-    // Nothing came since: the end of an empty part is no record.
+    // No packet came since: the end of an empty part is no record.
     table.advance(60 * SECOND, &mut records);
     assert_eq!((records.len(), table.flows()), (2, 0));
     table.audit();
@@ -274,7 +274,7 @@ fn busy_flows_whose_parts_end_soon_stay_when_the_table_is_full() {
     table.audit();
 }
 
-/// Nobody is silent, and the timers ring for parts only.
+/// No flow is silent, so only timers of parts expire.
 #[test]
 fn a_full_table_of_busy_flows_ends_one_all_the_same() {
     let options = TableOptions { capacity: 4, active: Nanos::from_secs(5), ..small() };
@@ -474,7 +474,7 @@ fn a_clock_that_is_set_back_sets_all_timers_anew() {
         table.advance(at_ns, &mut records);
         table.audit();
     }
-    // Each of them was silent for ten seconds, but for the last and that of the wrong time.
+    // Each of them was silent for ten seconds, except the last and that of the wrong time.
     assert_eq!(records.len(), 100 - 10 - 1);
     assert!(records.iter().all(|record| record.end == EndReason::Idle));
     assert_eq!(table.counts().evicted, 0);

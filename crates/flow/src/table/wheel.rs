@@ -1,8 +1,8 @@
 //! Timers: which flows to look at when.
 //!
-//! A wheel of ticks, each a ring of slots in the order in which they were set. A timer is set once and left alone while
-//! packets move the end of its flow; when it rings, the end is computed again. So a packet costs nothing here, and a flow one
-//! look per timeout. A timer beyond the end of the wheel rings at its end.
+//! The wheel consists of ticks, each a ring of slots in the order in which they were set. A timer is set once and left alone
+//! while packets move the end of its flow; when it expires, the end is computed again. So a packet costs nothing here, and a
+//! flow one look per timeout. A timer beyond the end of the wheel expires at its end.
 //!
 //! Every tick has two rings: one of flows that may be silent by then, and one of flows that continue and whose part ends. So
 //! a table that needs room does not search among busy flows.
@@ -18,12 +18,12 @@ const TICK_BITS: u32 = 26;
 /// The longest wheel, 73 minutes.
 const LONGEST: u64 = 1 << 16;
 
-/// What a timer waits for.
+/// Event that a timer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimerReason {
-    /// That the flow has been silent for long enough.
+    /// The flow has been silent long enough.
     Silence,
-    /// That its part ends.
+    /// The part of the flow ends.
     Part,
 }
 
@@ -34,19 +34,19 @@ pub(super) struct DueTimer {
     pub(super) tick: u64,
 }
 
-/// The tick for which a timer is to be set, and what it waits for.
+/// Tick for which a timer is to be set, and the event it waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimerSetting {
     pub(super) tick: u64,
     pub(super) wait: TimerReason,
 }
 
-/// In a timer's tick: it waits for [`TimerReason::Part`].
+/// Bit in a timer's tick: it waits for [`TimerReason::Part`].
 const PART: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug)]
 struct FlowTimer {
-    /// With [`PART`], if that is so.
+    /// The tick, with [`PART`] if the timer waits for that.
     tick: u64,
     next: u32,
     previous: u32,
@@ -65,12 +65,12 @@ pub(super) struct TimerWheel {
     passed: u64,
 }
 
-/// The tick of a time.
+/// Returns the tick of a time.
 pub(super) const fn tick(at_ns: u64) -> u64 {
     at_ns >> TICK_BITS
 }
 
-/// The first tick at which a time has surely come.
+/// Returns the first tick at which a time has surely come.
 pub(super) const fn tick_after(at_ns: u64) -> u64 {
     tick(at_ns) + 1
 }
@@ -97,25 +97,25 @@ impl TimerWheel {
         self.timers.resize(slots, FlowTimer { tick: 0, next: NONE, previous: NONE });
     }
 
-    /// Its memory, for this many slots.
+    /// Returns its memory for this many slots.
     pub(super) fn bytes(&self, slots: usize) -> usize {
         slots * size_of::<FlowTimer>() + size_of_val(self.rings.as_slice())
     }
 
-    /// Asks for the memory of a slot's timer.
+    /// Prefetches a slot's timer.
     pub(super) fn prefetch<H: MemoryHints>(&self, slot: u32) {
         H::prefetch(&self.timers[slot as usize]);
     }
 
-    /// Begins at a tick, with no timer set.
+    /// Sets the current tick, with no timer set.
     pub(super) const fn begin(&mut self, tick: u64) {
         self.passed = tick;
     }
 
     /// Sets the timer of a slot that has none.
     pub(super) fn set(&mut self, slot: u32, tick: u64, wait: TimerReason) {
-        // Never a tick that has been passed: its ring is looked at again only after a whole turn of the wheel. Never as far as
-        // a whole turn: the ring would be that of the tick just passed.
+        // A tick that has been passed must not be used: its ring is looked at again only after a whole turn of the wheel. Nor a
+        // tick a whole turn ahead: its ring is that of the tick just passed.
         let tick = tick.clamp(self.passed + 1, self.passed + self.ticks - 1);
         let tick = if wait == TimerReason::Part { tick | PART } else { tick };
         let ring = self.ring(tick);
@@ -125,7 +125,7 @@ impl TimerWheel {
             self.rings[ring] = slot;
             self.busy[ring / 64] |= 1 << (ring % 64);
         } else {
-            // At the end of the ring, which is in front of its first: timers of a tick ring in the order they were set.
+            // The end of the ring is in front of its first slot: timers of a tick expire in the order in which they were set.
             let last = self.timers[first as usize].previous;
             self.timers[first as usize].previous = slot;
             self.timers[last as usize].next = slot;
@@ -180,12 +180,12 @@ impl TimerWheel {
         }
     }
 
-    /// Of the slots that wait for this, the one that rings first, and when.
+    /// Returns the timer of this kind that expires first.
     pub(super) fn earliest(&self, wait: TimerReason) -> Option<DueTimer> {
         self.earliest_of(wait, usize::MAX)
     }
 
-    /// The same, if it rings within `most_words` times 64 ticks; somewhat later ones may be found, too.
+    /// Searches `most_words` times 64 ticks; somewhat later timers may be found, too.
     fn earliest_of(&self, wait: TimerReason, most_words: usize) -> Option<DueTimer> {
         let start = self.ring(self.passed + 1);
         let words = self.busy.len() / 2;
@@ -196,7 +196,7 @@ impl TimerWheel {
         Some(DueTimer { slot, tick: self.timers[slot as usize].tick & !PART })
     }
 
-    /// The first ring that is not empty in the `word`th word from the one of ring `start` on.
+    /// Returns the first ring that is not empty in the `word`th word from the one of ring `start` on.
     #[inline]
     fn busy_ring(&self, busy: &[u64], start: usize, word: usize) -> Option<usize> {
         let words = self.busy.len() / 2;
@@ -212,12 +212,12 @@ impl TimerWheel {
         (bits != 0).then(|| at * 64 + bits.trailing_zeros() as usize)
     }
 
-    /// The slot whose timer was set after this one's, in the same tick: soon looked at.
+    /// Returns the slot whose timer was set after this one's in the same tick: it is looked at soon.
     pub(super) fn after(&self, slot: u32) -> u32 {
         self.timers[slot as usize].next
     }
 
-    /// The ring of a timer's tick.
+    /// Returns the ring of a timer's tick.
     #[expect(clippy::cast_possible_truncation, reason = "below the number of rings")]
     const fn ring(&self, tick: u64) -> usize {
         let behind = if tick & PART == 0 { 0 } else { self.ticks };

@@ -1,11 +1,11 @@
-//! What a run came to.
+//! Checks of a finished run.
 
 use crate::group::Group;
 use crate::world::MS;
 use packetrig_flow::group::GroupTerm;
 
-/// After the last fault, this long until one meter is active: a late advertisement, a detection, the skew, and for a preempting
-/// meter the time until it is ready.
+/// Time after the last fault until one meter is active: a late advertisement, a detection, the skew, and for a preempting meter
+/// the time until it is ready.
 pub(crate) const SETTLE_MS: u64 = 200;
 /// The last records of a run may still be on their way.
 const DRAIN_MS: u64 = 150;
@@ -17,10 +17,10 @@ pub(crate) struct Outcome {
     /// Copies that the collector did not need.
     pub(crate) duplicates: usize,
     pub(crate) shared_terms: Vec<GroupTerm>,
-    /// Terms that are not later than one that their meter had heard of.
+    /// Terms that are not later than one that their meter knew of.
     pub(crate) reversed_terms: Vec<GroupTerm>,
     pub(crate) sent_after_a_stop: usize,
-    /// Whether exactly one meter was active all the time since the faults healed and the group settled.
+    /// True if exactly one meter was active all the time since the faults healed and the group settled.
     pub(crate) is_settled: bool,
     pub(crate) changes_after_healing: usize,
     /// Changes after the first election.

@@ -59,7 +59,7 @@ pub(crate) struct Group {
     queue: BinaryHeap<(Reverse<(u64, u64)>, usize)>,
     events: Vec<Option<Event>>,
     pub(crate) meters: Vec<Meter>,
-    /// For each record, how many whole copies the collector has.
+    /// Number of whole copies of each record at the collector.
     pub(crate) collected: Vec<u32>,
     flow_lengths: Vec<u64>,
     held: Vec<(usize, Advertisement)>,

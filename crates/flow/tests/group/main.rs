@@ -17,7 +17,7 @@ fn run(world: World) -> Outcome {
     Group::new(world, Breakage::None).run()
 }
 
-/// Whether any of these worlds shows a fault when this part is broken: a check that cannot fail proves nothing.
+/// Returns whether one of these worlds shows a fault when this part is broken: a check that cannot fail proves nothing.
 fn is_noticed(
     breakage: Breakage,
     worlds: impl Iterator<Item = World>,
@@ -60,7 +60,7 @@ fn a_failure_repeats_only_what_was_exported_since_the_last_watermark() {
         assert_eq!(outcome.lost, [], "seed {seed}");
         let unsure_us = world.margin_us + world.skew_us + 10_000 + world.delay_us + 2 * world.export_delay_us;
         let most = usize::try_from(unsure_us / group::RECORD_EVERY_US).unwrap() + 2;
-        // All standbys may take over before they hear each other.
+        // All standbys may take over before they receive each other's advertisements.
         let most = most * (world.meters - 1);
         assert!(outcome.duplicates <= most, "seed {seed}: {} > {most}", outcome.duplicates);
     }
@@ -101,7 +101,7 @@ fn a_copy_of_the_link_that_is_cut_loses_nothing() {
     assert!(is_noticed(Breakage::Unseeing, worlds(), |outcome| !outcome.lost.is_empty()));
 }
 
-/// Under load, the thread that counts waits for a processor for a while, and the one that hears others does not.
+/// Under load, the counting thread waits for a processor for a while, and the receiving thread does not.
 #[test]
 fn a_meter_that_counts_rarely_is_not_taken_for_one_whose_copy_is_cut() {
     let worlds = || (0..300).map(|seed| World { count_every_us: 1000 * (seed + 1), ..World::calm(seed) });

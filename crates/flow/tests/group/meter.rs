@@ -14,9 +14,9 @@ const SKEW: u64 = 5_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeptRecord {
     pub(crate) number: usize,
-    /// When it left this meter's table.
+    /// Time at which it left this meter's table.
     pub(crate) left_ns: u64,
-    /// Whether the meter has seen the flow from its beginning.
+    /// True if the meter has seen the flow from its beginning.
     pub(crate) is_whole: bool,
     pub(crate) is_sent: bool,
     pub(crate) is_acknowledged: bool,
@@ -28,12 +28,12 @@ pub(crate) struct Meter {
     pub(crate) boot: u64,
     pub(crate) is_up: bool,
     pub(crate) is_paused: bool,
-    /// Since when it sees the traffic without a gap; zero: since before the first flow.
+    /// Time since which it sees the traffic without a gap; zero: since before the first flow.
     pub(crate) sees_since_ns: u64,
     pub(crate) kept: VecDeque<KeptRecord>,
     /// Records that wait for a paused process.
     pub(crate) waiting: Vec<KeptRecord>,
-    /// When it was last asked to wake up; earlier requests are void.
+    /// Time of the last requested wake-up; earlier requests are void.
     pub(crate) wake_ns: u64,
     pub(crate) changes: Vec<u64>,
     /// The latest term in an advertisement that came.
@@ -72,7 +72,7 @@ impl Meter {
         self.election.role()
     }
 
-    /// Tells the election how complete the records are.
+    /// Sets the coverage of the election.
     pub(crate) fn update_coverage(&mut self, now_ns: u64) {
         self.election.set_coverage(coverage(self.sees_since_ns, now_ns));
     }

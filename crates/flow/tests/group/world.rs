@@ -1,4 +1,4 @@
-//! What happens to a group of meters: everything is drawn from one seed. Times are milliseconds unless a name says otherwise.
+//! Events of a group of meters: everything is drawn from one seed. Times are milliseconds unless a name says otherwise.
 
 pub(crate) const MS: u64 = 1_000_000;
 
@@ -38,12 +38,12 @@ impl Span {
     }
 }
 
-/// From when a sender advances its watermark.
+/// Event at which a sender advances its watermark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatermarkFrom {
-    /// When the collector has acknowledged the records.
+    /// The collector has acknowledged the records.
     Acknowledgement,
-    /// When the records were handed to the network.
+    /// The records were handed to the network.
     Sending,
 }
 
@@ -59,11 +59,11 @@ pub(crate) struct World {
     /// Longest delay of an advertisement and of an exported record, in microseconds.
     pub(crate) delay_us: u64,
     pub(crate) export_delay_us: u64,
-    /// How far two meters' times of the same record may be apart, in microseconds.
+    /// Largest difference of two meters' times of the same record, in microseconds.
     pub(crate) skew_us: u64,
-    /// What is kept before the watermark, in microseconds.
+    /// Time before the watermark for which records are kept, in microseconds.
     pub(crate) margin_us: u64,
-    /// How often meter 0 counts its packets, in microseconds; 0: always. The others always count.
+    /// Interval at which meter 0 counts its packets, in microseconds; 0: always. The others always count.
     pub(crate) count_every_us: u64,
     /// (meter, when, when it is started again).
     pub(crate) kills: Vec<(usize, u64, Option<u64>)>,
@@ -82,7 +82,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// No faults at all.
+    /// Returns a world without faults.
     pub(crate) fn calm(seed: u64) -> Self {
         let mut draw = Random(seed);
         let meters = 2 + draw.index(3);
@@ -142,13 +142,13 @@ impl World {
         world
     }
 
-    /// Whether a meter missed packets in this time.
+    /// Returns whether a meter missed packets in this time.
     pub(crate) fn is_cut_off(&self, meter: usize, from_ns: u64, to_ns: u64) -> bool {
         let mut cuts = self.copy_cuts.iter().filter(|(cut, _)| *cut == meter);
         cuts.any(|(_, span)| span.from * MS <= to_ns && from_ns < span.to * MS)
     }
 
-    /// Up to when a meter has counted its packets: the thread that counts may wait for a processor.
+    /// Returns the time up to which a meter has counted its packets: the counting thread may wait for a processor.
     pub(crate) const fn counted_to(&self, meter: usize, now_ns: u64) -> u64 {
         if meter != 0 || self.count_every_us == 0 {
             now_ns

@@ -10,7 +10,7 @@ pub(crate) type Side = (u64, [u8; 16]);
 pub(crate) struct Collector {
     groups: GroupedFlows,
     began_ns: u64,
-    /// With when it was stored.
+    /// Stored records, each with its time.
     stored: Vec<(u64, FlowRecord)>,
     pub(crate) unplaced: u64,
 }
@@ -26,7 +26,7 @@ impl Collector {
     }
 
     pub(crate) fn take(&mut self, record: &FlowRecord, now_ns: u64) {
-        // As it is after its way through a message.
+        // The record is as it is after its way through a message.
         if let Some(new) = self.groups.take(record.clone(), now_ns) {
             let stored = FlowRecord { history: record.history.clone(), ..new };
             self.stored.push((now_ns, stored));
@@ -42,7 +42,7 @@ impl Collector {
         self.note_unplaced();
         self.stored.retain(|(at_ns, _)| at_ns + unsaved_ns < now_ns);
         self.groups = GroupedFlows::new(GroupOptions::default(), self.began_ns);
-        // As the files have them.
+        // The records are as the files have them.
         for (_, record) in &self.stored {
             self.groups.recall(record.clone(), now_ns);
         }

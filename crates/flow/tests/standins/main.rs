@@ -19,7 +19,7 @@ fn run(seed: u64) -> Outcome {
     World::drawn(seed).run()
 }
 
-/// What went wrong in which runs, by as many threads as there are processors.
+/// Runs the seeds on as many threads as there are processors, and returns the faults.
 fn faults_of(seeds: std::ops::Range<u64>) -> Vec<String> {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let every = |first: u64| {

@@ -16,7 +16,7 @@ const SLACK: u64 = 2 * SECOND;
 #[derive(Debug)]
 pub(crate) struct Meter {
     table: FlowTable<()>,
-    /// How far its clock is ahead.
+    /// Offset of its clock.
     ahead_ns: i64,
     began_ns: u64,
     recognises_since_ns: Option<u64>,

@@ -18,7 +18,7 @@ impl Random {
         word ^ word >> 31
     }
 
-    /// From `from` up to below `to`.
+    /// Returns a number from `from` up to below `to`.
     pub(crate) fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.next() % (to - from).max(1)
     }
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// What packets of a flow carry.
+/// Content of the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlowContent {
     Distinct,
@@ -46,7 +46,7 @@ pub(crate) struct FlowPlan {
     /// Mean time between two packets of a direction, in ns.
     mean_ns: [u64; 2],
     is_regular: bool,
-    /// Sends for so long, and pauses for so long; 0: never.
+    /// Times of sending and of pausing; 0: never.
     on_ns: u64,
     off_ns: u64,
 }

@@ -1,4 +1,4 @@
-//! What happens in one run.
+//! Events of one run.
 
 use super::collector::{Collector, Side};
 use super::meter::{IDLE, Meter};
@@ -10,7 +10,8 @@ const BEGIN: u64 = 1_790_000_000 * SECOND;
 const STEP: u64 = 50 * MILLI;
 /// Another meter takes over after that.
 const DETECTION: u64 = 300 * MILLI;
-/// A standby sends what left its table so long before the time up to which the active meter is known to have sent.
+/// A standby sends the records that left its table this long before the time up to which the active meter is known to have
+/// sent.
 const MARGIN: u64 = 4 * SECOND;
 /// Longer than all that happens.
 const MOST: u64 = 120 * SECOND;
@@ -47,29 +48,29 @@ pub(crate) struct World {
     has_election: bool,
     /// Packets come up to so late.
     jitter_ns: u64,
-    /// How many faults follow each other, each when all meters are ready again and have been for so long.
+    /// Faults that follow each other, each after all meters have been ready again for a while.
     faults: Vec<(u64, usize, Fault)>,
     last_fault_ends_all: bool,
     /// Flows go on when the meters are started.
     is_early: bool,
-    /// With when it was, in ms.
+    /// Faults with their times, in ms.
     happened: Vec<(u64, usize, Fault)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) summary: String,
-    /// Of directions whose packets differ: number of the flow, sent, stored.
+    /// Directions whose packets differ: number of the flow, sent, stored.
     missing: Vec<(u8, u64, u64)>,
-    /// With whether packets differ.
+    /// The same, with whether packets differ.
     twice: Vec<(u8, bool, u64, u64)>,
-    /// Of packets that are alike, missing and not said to be unplaced.
+    /// Packets that are alike, missing and not reported as unplaced.
     pub(crate) unstated: u64,
     bytes_wrong: u64,
 }
 
 impl Outcome {
-    /// What is wrong with it.
+    /// Returns the fault of the run.
     pub(crate) fn fault(&self) -> Option<String> {
         let is_exact =
             self.missing.is_empty() && self.twice.is_empty() && self.unstated == 0 && self.bytes_wrong == 0;
@@ -82,10 +83,10 @@ impl Outcome {
 
 struct Running {
     meters: Vec<Option<Meter>>,
-    /// Up to when a meter stands still, and what came meanwhile; `None`: its ring is lost.
+    /// Time up to which a meter stands still, and the packets of that time; `None`: its ring is lost.
     frozen: Vec<Option<(u64, Option<Vec<PacketInfo>>)>>,
     cut_until: Vec<u64>,
-    /// When it is started again.
+    /// Time at which it is started again.
     returns: Vec<Option<u64>>,
     sent: Vec<Vec<FlowRecord>>,
     active: Option<usize>,
@@ -116,7 +117,7 @@ impl World {
             .map(|_| {
                 (random.between(0, 25) * 100 * MILLI, random.between(0, meters) as usize, fault(&mut random))
             })
-            // Without peers, a meter does not know that its copy of the link carries nothing.
+            // A meter without peers does not know that its copy of the link carries nothing.
             .filter(|(.., fault)| has_election || !matches!(fault, Fault::Cut { .. }))
             .collect();
         let flows =
@@ -136,8 +137,8 @@ impl World {
 
     pub(crate) fn run(mut self) -> Outcome {
         let mut packets = Vec::new();
-        // They are there when the meters are started, or begin when these know that. In the first case nobody has seen how they began,
-        // which may cost some packets of the first parts, and clocks that are far apart may cost more.
+        // The flows exist when the meters start, or begin once the meters know each other. In the first case no meter has seen
+        // their start, which may cost some packets of the first parts, and clocks that are far apart may cost more.
         self.is_early = self.random.is_one_in(3) && self.has_near_clocks();
         let first_ns = BEGIN + if self.is_early { STEP } else { 3 * SECOND };
         for flow in &self.flows {
@@ -233,7 +234,7 @@ impl World {
                 let side = (ids.flow_id(packet), packet.source);
                 let [was, is] = [sent, &stored].map(|sums| sums.get(&side).copied().unwrap_or_default());
                 let is_distinct = flow.content == FlowContent::Distinct;
-                // Packets that are alike are told by their times, which are not exact.
+                // Packets that are alike are distinguished by their times, which are not exact.
                 let spare = match (is_distinct, self.has_near_clocks()) {
                     (true, _) => 0,
                     (false, true) => 1 + was.0 / 200,
@@ -322,7 +323,7 @@ impl Running {
     fn go_on(&mut self, now_ns: u64, world: &mut World) {
         if self.collector_down_until > 0 && now_ns >= self.collector_down_until {
             self.collector_down_until = 0;
-            // Whoever connects sends again.
+            // A meter that connects sends again.
             for at in 0..self.meters.len() {
                 if self.meters[at].is_some() {
                     let again = std::mem::take(&mut self.sent[at]);
@@ -350,7 +351,7 @@ impl Running {
         }
     }
 
-    /// What a meter does whose fault is over.
+    /// Handles the end of a meter's fault.
     fn wake(&mut self, at: usize, now_ns: u64, world: &mut World) {
         if self.returns[at].is_some_and(|returns_ns| now_ns >= returns_ns) {
             self.returns[at] = None;

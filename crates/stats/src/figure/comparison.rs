@@ -7,7 +7,7 @@ use super::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What became of a figure.
+/// Change of a figure between two results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FigureChange {
@@ -36,7 +36,7 @@ impl FigureChange {
     }
 }
 
-/// Whether a limit is kept.
+/// Verdict on a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum FigureVerdict {
@@ -47,7 +47,7 @@ pub enum FigureVerdict {
 }
 
 impl FigureVerdict {
-    /// For people. Programs read what is serialised: `UNKNOWN`.
+    /// Returns the word for users. Programs read the serialised form: `UNKNOWN`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pass => "PASS",
@@ -78,12 +78,12 @@ pub struct ComparedFigure {
     pub difference: Option<f64>,
     /// The difference in percent of `before`; absent if that is zero.
     pub percent: Option<f64>,
-    /// How far off the difference may be; absent if that is not known of either value.
+    /// Bound of the error of the difference; absent if neither value has one.
     pub uncertainty: Option<f64>,
     pub change: FigureChange,
     /// The most by which it may be worse; absent if it is not judged.
     pub limit: Option<String>,
-    /// Whether it keeps the limit; absent if it is not judged.
+    /// Verdict on the limit; absent if it is not judged.
     pub verdict: Option<FigureVerdict>,
 }
 
@@ -93,7 +93,7 @@ impl ComparedFigure {
         figure_title(&self.name, &self.subject)
     }
 
-    /// Why its verdict is not PASS, in words with the numbers.
+    /// Explains why its verdict is not PASS, in words with the numbers.
     pub fn reason(&self) -> Option<String> {
         let verdict = self.verdict.filter(|verdict| *verdict != FigureVerdict::Pass)?;
         let words = |value: Option<f64>| {
@@ -113,7 +113,7 @@ impl ComparedFigure {
 /// The figures of two results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureComparison {
-    /// In the order of the earlier result, then those that only the later one has.
+    /// Figures in the order of the earlier result, then those that only the later one has.
     pub figures: Vec<ComparedFigure>,
     /// Figures with a limit that neither result has.
     pub missing: Vec<String>,
@@ -140,7 +140,7 @@ pub fn compare(before: &[ReportFigure], after: &[ReportFigure], limits: &FigureL
     FigureComparison { figures, missing, verdict }
 }
 
-/// `None` if there is nothing to compare.
+/// Compares one figure; `None` if there is nothing to compare.
 fn compared(
     before: Option<&ReportFigure>,
     after: Option<&ReportFigure>,
@@ -185,7 +185,7 @@ fn doubt_of_both(before: Option<&ReportFigure>, after: Option<&ReportFigure>) ->
     doubts.reduce(|sum, doubt| sum + doubt)
 }
 
-/// By how much a difference makes a figure worse; below zero if it makes it better.
+/// Returns by how much a difference makes a figure worse; below zero if it makes it better.
 fn worse_by(better: BetterDirection, difference: f64) -> f64 {
     match better {
         BetterDirection::Higher => -difference,
@@ -194,7 +194,7 @@ fn worse_by(better: BetterDirection, difference: f64) -> f64 {
     }
 }
 
-/// Only an excess that the doubt cannot explain is FAIL.
+/// Judges a change: only an excess that the doubt cannot explain is FAIL.
 fn judge(
     allowed: AllowedChange,
     before: Option<f64>,

@@ -1,4 +1,4 @@
-//! How much worse a figure may be: `5%`, `throughput=2%`, `latency-p99=20us`, `loss=0.1`, `latency-max=any`.
+//! Limits on how much worse a figure may be: `5%`, `throughput=2%`, `latency-p99=20us`, `loss=0.1`, `latency-max=any`.
 
 use super::words::amount_in_words;
 use super::{BetterDirection, ReportFigure};
@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// Unit of figures that are times.
 pub(super) const TIME_UNIT: &str = "ns";
 
-/// How much worse a figure may become.
+/// Amount by which a figure may become worse.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AllowedChange {
     /// This share of the earlier value; 0.05 is 5 %.
@@ -77,12 +77,12 @@ fn read_allowed(text: &str) -> Option<AllowedChange> {
 pub struct FigureLimits(Vec<FigureLimit>);
 
 impl FigureLimits {
-    /// Of several limits for one figure, the last counts.
+    /// Creates the limits. If a figure has several limits, the last counts.
     pub const fn new(limits: Vec<FigureLimit>) -> Self {
         Self(limits)
     }
 
-    /// Whether nothing is judged.
+    /// Returns whether nothing is judged.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -93,7 +93,7 @@ impl FigureLimits {
         judged.filter_map(|limit| limit.figure.as_deref())
     }
 
-    /// What is allowed of a figure; `None` if it is not judged.
+    /// Returns the allowed change of a figure; `None` if it is not judged.
     pub(super) fn of(&self, figure: &ReportFigure) -> Option<AllowedChange> {
         let own = self.0.iter().rev().find(|limit| limit.figure.as_deref() == Some(&figure.name));
         let common = || {
@@ -106,7 +106,7 @@ impl FigureLimits {
 }
 
 impl AllowedChange {
-    /// As a table shows it: `5%`, `0.1 points`, `20us`.
+    /// Returns the text for tables: `5%`, `0.1 points`, `20us`.
     pub fn in_words(self, unit: &str) -> String {
         match self {
             // Three digits, so that 0.07 * 100 is not 7.000000000000001.
@@ -117,8 +117,8 @@ impl AllowedChange {
         }
     }
 
-    /// The most by which `figure` may be worse than its earlier value, in its unit; `None` if the limit is a time and the figure
-    /// is not.
+    /// Returns the most by which `figure` may be worse than its earlier value, in its unit; `None` if the limit is a time and
+    /// the figure is not.
     pub(super) fn amount(self, before: f64, unit: &str) -> Option<f64> {
         match self {
             Self::Share(share) => Some(share * before.abs()),

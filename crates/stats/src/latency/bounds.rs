@@ -1,26 +1,27 @@
-//! How far off the figures of a distribution of delays can be.
+//! Bounds of the error of figures of a distribution of delays.
 //!
-//! A frame leaves some time after its stamp, so its delay looks longer than it is, by at most the bound of its stamp. The bounds
-//! are known as a distribution of their own; which frame has which bound is not. So a figure is shortened as far as any pairing
-//! of the two allows: with `k` frames beyond a bound of `x`, the sample at rank `r` is at least the one at rank `r - k`, less `x`.
+//! A frame leaves some time after its stamp, so its delay looks longer than it is, by at most the bound of its stamp. The
+//! bounds are known as a distribution of their own, but the bound of each frame is not. So a figure is shortened as far as any
+//! pairing of the two allows: with `k` frames beyond a bound of `x`, the sample at rank `r` is at least the one at rank `r -
+//! k`, less `x`.
 
 use super::Latency;
 use crate::bounded::{BoundReason, Bounded};
 use packetrig_units::Nanos;
 
-/// What is known of the stamps of a distribution of delays.
+/// Errors of the stamps of a distribution of delays.
 #[derive(Clone, Copy, Debug)]
 pub struct StampErrors<'a> {
-    /// How long after its stamp each frame that was sent left, at most; `None` if nothing is known of it.
+    /// Time from its stamp to its departure of each frame, at most; `None` if it is not known.
     pub leaving: Option<&'a Latency>,
-    /// Doubt of each arrival stamp, either way; `None` if nothing is known of it.
+    /// Doubt of each arrival stamp, either way; `None` if it is not known.
     pub arriving: Option<Nanos>,
     /// Doubt of comparing two clocks, either way.
     pub clocks: Nanos,
 }
 
 impl StampErrors<'_> {
-    /// The figure with what the clocks add to its doubt, and to begin with `least` for what the stamps of departures do.
+    /// Returns the figure with the doubts of the clocks, starting from `least`, its lower bound by the departure stamps.
     fn widen(&self, value: Nanos, least: Nanos) -> Bounded<Nanos> {
         let Some(arriving) = self.arriving.filter(|_| self.leaving.is_some()) else {
             let nothing = Bounded::exactly(value).or_least(Nanos::ZERO, BoundReason::SendStamps);
@@ -65,7 +66,7 @@ impl<'a> BoundedLatency<'a> {
         Self { times, errors, classes, beyond }
     }
 
-    /// The time at or below which `millionths` of the delays lie; `None` without any.
+    /// Returns the time at or below which `millionths` of the delays lie; `None` without any.
     pub fn quantile(&self, millionths: u32) -> Option<Bounded<Nanos>> {
         let value = self.times.quantile(millionths)?;
         let rank = u128::from(self.times.count()) * u128::from(millionths);
@@ -95,7 +96,7 @@ impl<'a> BoundedLatency<'a> {
         Some(self.errors.widen(value, value.saturating_sub(most)))
     }
 
-    /// The least that the sample at `rank`, counted from 1, can be without what frames left after their stamps.
+    /// Returns the lower bound of the sample at `rank`, counted from 1, without the time that frames left after their stamps.
     fn least_at(&self, rank: u64) -> Nanos {
         let shortened = self.beyond.iter().filter_map(|(bound, frames)| {
             let rank = rank.checked_sub(*frames).filter(|rank| *rank > 0)?;

@@ -1,8 +1,8 @@
-//! Reorder density (RFC 5236): how far frames arrive from where they belong among the frames that arrive at all.
+//! Reorder density (RFC 5236): the distance of frames from their place among the frames that arrive at all.
 //!
-//! The k-th arrival is given the k-th smallest number that arrives (lost ones are skipped); its displacement is that
-//! number minus its own. Whether a number arrives is known only a little later, so arrivals wait in a ring of
-//! [`THRESHOLD`] frames. A frame later than that counts as lost here, as the RFC's threshold says.
+//! The k-th arrival is given the k-th smallest number that arrives (lost ones are skipped); its displacement is that number
+//! minus its own. It is known only a little later which numbers arrive, so arrivals wait in a ring of [`THRESHOLD`] frames. A
+//! frame later than that counts as lost here, as the RFC's threshold says.
 
 use crate::narrow::clamp_to_usize;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(super) struct LossDensity {
     /// Arrivals ever taken in.
     taken: usize,
     judged: usize,
-    /// No number below this is left to give.
+    /// Every number below this has been given.
     next: u64,
     /// One above the highest number taken in.
     end: u64,
@@ -43,7 +43,7 @@ impl LossDensity {
         if number < self.next {
             return;
         }
-        // Whether the lower numbers arrive is known after THRESHOLD more arrivals; later ones count as lost anyway.
+        // It is known only after THRESHOLD more arrivals which lower numbers arrive; later ones count as lost anyway.
         if self.taken - self.judged == THRESHOLD {
             self.judge(window_start, &has_arrived);
         }
@@ -66,7 +66,7 @@ impl LossDensity {
     /// Goes to the next number that has arrived. There is one: as many numbers have been given as arrivals were judged,
     /// and the one being judged is not yet among them. Below the window only the frames that wait are still known.
     fn skip_lost(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
-        // At most 64 frames wait and the window is far longer, so it has slid past `next` only after a long gap.
+        // At most 64 frames wait and the window is far longer, so it has passed `next` only after a long gap.
         if self.next < window_start {
             let waiting = (self.judged - 1..self.taken).map(|i| self.waiting[i % THRESHOLD]);
             let lowest = waiting.filter(|number| *number >= self.next).min();

@@ -1,8 +1,8 @@
 //! The first arrival above a given number, found among the *leaders*: frames that had the highest number so far when they
 //! arrived.
 //!
-//! Kept as runs in which number and arrival go up together, so a stream in order is one run. When more than
-//! [`RUNS`] runs are needed the oldest are forgotten; the extent of a frame that late is then a lower bound.
+//! The leaders are kept as runs in which number and arrival go up together, so a stream in order is one run. When more than
+//! [`RUNS`] runs are needed, the oldest are forgotten; the extent of a frame that late is then a lower bound.
 
 const RUNS: usize = 1024;
 
@@ -39,7 +39,7 @@ impl SequenceLeaders {
         self.begun += 1;
     }
 
-    /// Arrival of the first leader above `number`; there is one, because `number` is late.
+    /// Returns the arrival of the first leader above `number`; there is one, because `number` is late.
     pub(super) fn first_above(&self, number: u64) -> u64 {
         // RFC 4737 section 4.2.2: the extent counts from the earliest frame with a higher number, which is always a leader.
         let mut low = self.begun.saturating_sub(RUNS);

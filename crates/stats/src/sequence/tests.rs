@@ -114,7 +114,7 @@ fn an_absurd_number_does_not_blow_the_accounts() {
 fn short_numbers_unwrap_around_the_highest_seen() {
     let mut window = SequenceWindow::new();
     assert_eq!(window.unwrap(5, 20), 5);
-    // Nothing is below zero: a first number in the upper half is a gap.
+    // No number is below zero: a first number in the upper half is a gap.
     assert_eq!(window.unwrap(0xf_fff0, 20), 0xf_fff0);
     for number in 0..(1 << 20) + 10 {
         assert_eq!(window.unwrap(u32::try_from(number & 0xf_ffff).unwrap(), 20), number);

@@ -12,7 +12,7 @@ const FINENESS: u32 = 4;
 const EXACT: u64 = 2 << FINENESS;
 const BUCKETS: usize = bucket_of(u64::MAX) as usize + 1;
 
-/// The bucket of a delay.
+/// Returns the bucket of a delay.
 #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 1000 buckets")]
 const fn bucket_of(ns: u64) -> u16 {
     if ns < EXACT {
@@ -23,7 +23,7 @@ const fn bucket_of(ns: u64) -> u16 {
     (EXACT + ((shift as u64 - 1) << FINENESS) + part) as u16
 }
 
-/// The longest delay in a bucket.
+/// Returns the longest delay in a bucket.
 fn longest_in(bucket: u16) -> u64 {
     let bucket = u64::from(bucket);
     if bucket < EXACT {
@@ -41,7 +41,7 @@ fn longest_in(bucket: u16) -> u64 {
 pub struct DelayPercentiles([u16; 2]);
 
 impl DelayPercentiles {
-    /// Of a second without delays, or one whose delays were counted apart.
+    /// Percentiles of a second without delays, or of one whose delays were counted apart.
     pub const NONE: Self = Self([u16::MAX; 2]);
 
     pub fn p50(self) -> Option<Nanos> {
@@ -88,7 +88,7 @@ impl LatestDelays {
         while second > self.second {
             self.close_first(closed);
             self.delays.swap(0, 1);
-            // Without delays there is nothing to close.
+            // A second without delays needs no closing.
             self.second = if self.delays[0].is_empty() { second } else { self.second + 1 };
         }
         match self.second - second {
@@ -147,7 +147,7 @@ impl SecondDelays {
         self.high = self.high.max(bucket);
     }
 
-    /// The percentiles of what was added, of which nothing is left.
+    /// Returns the percentiles of the added delays, and clears them.
     fn take(&mut self) -> DelayPercentiles {
         let found = DelayPercentiles([self.quantile(1, 2), self.quantile(99, 100)]);
         self.counts[usize::from(self.low)..=usize::from(self.high)].fill(0);
@@ -157,7 +157,7 @@ impl SecondDelays {
         found
     }
 
-    /// The bucket at or below which `part` of `whole` delays are.
+    /// Returns the bucket at or below which `part` of `whole` delays are.
     fn quantile(&self, part: u64, whole: u64) -> u16 {
         let wanted = (u64::from(self.total) * part).div_ceil(whole);
         let mut seen = 0;

@@ -1,15 +1,16 @@
-//! What is known of the meters of a group: how far their clocks are apart, from packets that several of them saw, and which are there.
+//! State of the meters of a group: the offsets of their clocks, measured by packets that several of them saw, and which meters
+//! are alive.
 //!
-//! A packet that carries what no other near it does is recognised at any clock. It tells how far two clocks are apart, so packets that
-//! are alike can be told by their times.
+//! A packet is recognised at any clock if no packet near it carries the same content. Such packets give the offset of two
+//! clocks. With that offset, packets that are alike can be distinguished by their times.
 
 use std::collections::BTreeMap;
 
-/// Packets by which the distance of two clocks is judged: the middle of so many.
+/// Packets from which the offset of two clocks is computed, as their median.
 const SAMPLES: usize = 15;
-/// Of so few it is not known yet.
+/// Fewest packets for a known offset.
 const LEAST: usize = 5;
-/// A meter that was heard in this time is there.
+/// A meter is alive if it sent something within this time.
 const HEARD_NS: u64 = 15_000_000_000;
 /// Meters that have a clock: senders choose their numbers.
 const METERS: usize = super::counts::METERS;
@@ -22,14 +23,14 @@ pub(super) struct MeterClocks {
     sight: BTreeMap<u32, MeterSight>,
 }
 
-/// From when on a meter has seen everything.
+/// Time from which on a meter has seen everything.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeterSight {
     /// It began to follow a flow that was going on.
     strange_since: u64,
-    /// It has followed all flows since then, and told of one of which others know landmarks.
+    /// It has followed all flows since then, and reported one of which other meters know landmarks.
     whole_since: Option<u64>,
-    /// When it was heard last, by the collector's clock.
+    /// Time of its last record, by the collector's clock.
     heard_at: u64,
 }
 
@@ -40,12 +41,12 @@ struct ClockSamples {
 }
 
 impl MeterClocks {
-    /// A time of a meter in common time, as far as that is known.
+    /// Converts a time of a meter to common time. Without a known offset it stays the same.
     pub(super) fn common(&self, meter: u32, at_ns: u64) -> u64 {
         at_ns.saturating_add_signed(self.ahead_of_common(meter).unwrap_or(0).saturating_neg())
     }
 
-    /// Whether it is known how far the clock of a meter is from the common time.
+    /// Returns whether the offset of a meter's clock from common time is known.
     pub(super) fn knows(&self, meter: u32) -> bool {
         self.ahead_of_common(meter).is_some()
     }
@@ -54,7 +55,7 @@ impl MeterClocks {
         if self.reference == Some(meter) { Some(0) } else { self.ahead.get(&meter)?.middle() }
     }
 
-    /// Notes that a meter follows a flow from a time on, and whether the flow was going on then.
+    /// Records that a meter follows a flow since a time, and whether the flow was already running then.
     pub(super) fn hear(&mut self, meter: u32, since_ns: u64, is_strange: bool, now_ns: u64) {
         if self.sight.len() == METERS && !self.sight.contains_key(&meter) {
             return;
@@ -69,7 +70,7 @@ impl MeterClocks {
         }
     }
 
-    /// Whether another meter was heard a short time ago that had seen everything by a time: it will tell of the same packets.
+    /// Returns whether another meter reported recently and had seen everything by `at_ns`: it will report the same packets.
     pub(super) fn hears_others(&self, meter: u32, at_ns: u64, now_ns: u64) -> bool {
         let at_ns = self.common(meter, at_ns);
         self.sight.iter().any(|(other, sight)| {
@@ -79,7 +80,7 @@ impl MeterClocks {
         })
     }
 
-    /// A packet that came to one meter at one time and to another at the other.
+    /// Adds a packet that two meters saw, with the time of each.
     pub(super) fn learn(&mut self, (meter, at_ns): (u32, u64), (other, other_ns): (u32, u64)) {
         if meter == other {
             return;

@@ -1,4 +1,4 @@
-//! What became of the records of a group, and of which meter they came.
+//! Counts of the records of a group, in total and by meter.
 
 use crate::membership::GroupMembership;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ pub(super) const METERS: usize = 64;
 /// Changes of the active meter that are remembered.
 pub(super) const SWITCHES: usize = 64;
 
-/// What became of the records of a group.
+/// Outcome of the records of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupCounts {
     /// Records that arrived.
@@ -28,9 +28,9 @@ pub struct GroupCounts {
     pub forgotten: u64,
     /// Packets that are new.
     pub packets: u64,
-    /// By the numbers of the meters.
+    /// Counts of each meter, by its number.
     pub meters: BTreeMap<u32, MeterPart>,
-    /// When another meter became the one that exports for all, the latest ones, oldest first.
+    /// The latest changes of the active meter, oldest first.
     #[serde(default)]
     pub switches: VecDeque<GroupSwitch>,
     #[serde(default)]
@@ -40,13 +40,13 @@ pub struct GroupCounts {
 /// A meter became the one that exports for its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSwitch {
-    /// When, as the meter says, nanoseconds since 1970.
+    /// Time of the change by the meter's own statement, nanoseconds since 1970.
     pub at_ns: u64,
     pub meter: u32,
     pub term: u64,
-    /// It had not heard the active meter for so long.
+    /// Time for which the meter had received nothing from the active meter.
     pub silent_ns: u64,
-    /// It exported what had left its table from then on.
+    /// It exported everything that left its table from this time on.
     pub replay_from_ns: u64,
     /// Records that it had kept and exported then.
     pub replayed: u64,
@@ -54,7 +54,7 @@ pub struct GroupSwitch {
     pub repeated: u64,
 }
 
-/// What one meter of a group sent.
+/// Counts of one meter of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterPart {
     pub records: u64,
@@ -62,7 +62,7 @@ pub struct MeterPart {
     pub packets: u64,
     /// Those that no other meter had reported before.
     pub new_packets: u64,
-    /// When its last record arrived.
+    /// Time at which its last record arrived.
     pub heard_ns: u64,
     /// Packets of its copy of the link, if it says so: a standby sees packets that it does not report.
     #[serde(default)]
@@ -76,7 +76,7 @@ impl GroupCounts {
         has_room.then(|| self.meters.entry(meter).or_default())
     }
 
-    /// Takes what a meter says of its place in the group.
+    /// Takes a meter's report on its place in the group.
     pub(super) fn note(&mut self, membership: &GroupMembership) {
         let GroupMembership { meter, term, .. } = *membership;
         if let Some(part) = self.part(meter) {
@@ -103,7 +103,7 @@ impl GroupCounts {
         }
     }
 
-    /// Adds a record with so many packets of its own, of which so many could not be placed and so many were new.
+    /// Counts a record of a meter: its own packets, those that could not be placed, and those that were new.
     pub(super) fn account(&mut self, meter: u32, [own, unplaced, new]: [u64; 3], now_ns: u64) {
         let placed = own - unplaced;
         self.records += 1;

@@ -11,25 +11,27 @@ const ORIGINS: usize = 3;
 /// Intervals that are kept apart. Beyond that, what is between the first two counts as stored.
 const SPANS: usize = 4;
 
-/// Clocks of meters may be so far apart before that is known. A packet that is alone for twice as long is recognised without that.
+/// Largest offset of two meters' clocks before it is measured. A packet that is alone for twice as long is recognised without
+/// that offset.
 const APART_NS: u64 = 1_500_000_000;
-/// Times of one packet at two meters whose clocks are as near to each other as clocks mostly are differ by less.
+/// Largest difference of one packet's times at two meters whose clocks are synchronised as usual.
 pub(super) const JITTER_NS: u64 = 20_000_000;
-/// As if it were alone for so long: one meter knows a silence before or after it, which says nothing to the other.
+/// Time for which a landmark counts as alone if the two meters chose it for different reasons: one meter knows a silence next
+/// to it, and the other does not.
 const OTHER_KIND_US: u32 = 80_000;
-/// The same if nothing is known of the meters' clocks.
+/// The same bound if the offset of the clocks is unknown.
 const UNKNOWN_CLOCK_US: u32 = 40_000;
-/// Packets that come closer together than that cannot be told by their times.
+/// Packets closer together than this cannot be distinguished by their times.
 const CLOSE_US: u32 = 2_000;
 
-/// From one position up to another.
+/// Interval from one position to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) from: CountTotals,
     pub(super) to: CountTotals,
 }
 
-/// A landmark of a known position: so much came up to it.
+/// A landmark of known position: the totals up to and with it.
 #[derive(Clone, Copy, Debug)]
 struct KnownLandmark {
     content: u32,
@@ -46,18 +48,19 @@ struct KnownOrigin {
     meter: u32,
     since_ns: u64,
     position: CountTotals,
-    /// That holds for what it reported from then on, and for packets behind so many of its own: before, it lost some unnoticed.
+    /// The position is valid for reports from this time on, and for packets behind so many of its own. Before that, the meter
+    /// lost packets unnoticed.
     from_ns: u64,
     behind: CountTotals,
     /// The last packet of its last record, by its own clock.
     last_ns: u64,
 }
 
-/// Where a record ends, told by a packet whose position is known.
+/// Position of a record's end, found by a packet whose position is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlacedEnd {
     pub(super) position: CountTotals,
-    /// What its meter saw since that packet.
+    /// Totals that its meter saw since that packet.
     since: CountTotals,
 }
 
@@ -67,21 +70,21 @@ pub(super) struct PlacedEnd {
 /// little of what is between them, and never too much.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
-    /// What is stored: apart, and in order.
+    /// Stored intervals, disjoint and in order.
     stored: Vec<Span>,
-    /// In common time.
+    /// Time of the first stored packet, in common time.
     pub(super) first_ns: u64,
     pub(super) last_ns: u64,
     landmarks: Vec<KnownLandmark>,
     origins: Vec<KnownOrigin>,
 }
 
-/// How surely two meters mean the same packet.
+/// Certainty with which two meters mean the same packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LandmarkMatch {
-    /// No other one near it carries the same.
+    /// No other packet near it carries the same content.
     ByContent,
-    /// Others carry the same, but came at other times.
+    /// Other packets carry the same content but came at other times.
     ByTime,
 }
 
@@ -89,7 +92,7 @@ impl Line {
     pub(super) const HEAP_BYTES: usize =
         LANDMARKS * size_of::<KnownLandmark>() + ORIGINS * size_of::<KnownOrigin>() + size_of::<Span>();
 
-    /// Where on this line a record ends, if that can be told.
+    /// Finds the position on this line at which a record ends.
     pub(super) fn end_of(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
         let by_origin = self.origin_of(report).map(|origin| origin.end(report.direction.followed));
         let by = |kind| self.ends_by(report, clocks, kind);
@@ -116,7 +119,7 @@ impl Line {
             .map(|(known, seen)| PlacedEnd { position: known.position.plus(seen.since), since: seen.since })
     }
 
-    /// Stores a record that ends at a position, as far as it has not been; `claim` is how much it has. Returns what is new.
+    /// Stores the part of a record that is not stored yet. The record ends at `end` and covers `claim`. Returns the new part.
     pub(super) fn store(
         &mut self,
         report: &SideReport,
@@ -134,7 +137,7 @@ impl Line {
         new
     }
 
-    /// What of an interval is not stored yet.
+    /// Returns whether a part of an interval is not stored yet.
     pub(super) fn lacks(&self, report_end: CountTotals, claim: CountTotals) -> bool {
         self.clone().store_span(Span { from: report_end.less(claim), to: report_end }).packets > 0
     }
@@ -162,7 +165,8 @@ impl Line {
         new
     }
 
-    /// Notes which packets a record names. Of those before the packet by which it was placed, its meter may say too little.
+    /// Records the landmarks that a record names. For landmarks before the packet by which the record was placed, its meter may
+    /// report too small a position.
     pub(super) fn note(&mut self, report: &SideReport, end: PlacedEnd, clocks: &mut MeterClocks) {
         let is_behind = |seen: &&Landmark| !seen.since.is_beyond(end.since);
         for seen in report.landmarks().filter(is_behind) {
@@ -231,7 +235,7 @@ impl Line {
         self.last_ns = self.last_ns.max(other.last_ns);
     }
 
-    /// When the last packet came that a meter reported on this line, by its own clock.
+    /// Returns the time of the last packet that a meter reported on this line, by its own clock.
     pub(super) fn last_of(&self, meter: u32) -> Option<u64> {
         self.origins.iter().filter(|origin| origin.meter == meter).map(|origin| origin.last_ns).max()
     }
@@ -242,7 +246,7 @@ impl PlacedEnd {
         if other.position.is_beyond(self.position) { other } else { self }
     }
 
-    /// Of a record that begins a line.
+    /// Returns the end of a record that begins a line.
     pub(super) const fn first(report: &SideReport) -> Self {
         Self { position: report.direction.followed, since: report.direction.followed }
     }
@@ -270,7 +274,7 @@ impl KnownLandmark {
             return None;
         }
         let apart_ns = clocks.common(self.meter, known.at_ns).abs_diff(clocks.common(meter, seen.at_ns));
-        // One that came before or after a silence is told by that from all others but such.
+        // The silence before or after a packet distinguishes it from all packets without such a silence.
         let alone_us = match (known.kind, seen.kind) {
             (one, other) if one == other => known.alone_us.min(seen.alone_us),
             (_, LandmarkKind::Smallest) => seen.alone_us.min(OTHER_KIND_US),
@@ -282,7 +286,7 @@ impl KnownLandmark {
             return (apart_ns < APART_NS).then_some(LandmarkMatch::ByContent);
         }
         let has_clocks = meter == self.meter || clocks.knows(meter) && clocks.knows(self.meter);
-        // Clocks of which nothing is known are expected to be as near as clocks mostly are.
+        // Clocks without a known offset are expected to be as close as clocks usually are.
         let least_us = if has_clocks { CLOSE_US } else { UNKNOWN_CLOCK_US };
         let is_near = alone_us >= least_us && apart_ns <= (alone_ns / 4).min(JITTER_NS);
         is_near.then_some(LandmarkMatch::ByTime)

@@ -1,4 +1,4 @@
-//! What is known of one direction of a flow of a group.
+//! Known intervals of one direction of a flow of a group.
 
 use super::clocks::MeterClocks;
 use super::line::{JITTER_NS, Line, PlacedEnd};
@@ -6,15 +6,15 @@ use crate::history::{CountTotals, DirectionHistory, Landmark};
 
 /// Lines that are kept of one direction, the latest. A new one begins after a silence.
 const LINES: usize = 3;
-/// Records that wait until their position can be told.
+/// Records that wait until their position is known.
 const WAITING: usize = 2;
 
-/// Times of one packet at two meters differ by less if nothing is known of their clocks.
+/// Largest difference of one packet's times at two meters if the offset of their clocks is unknown.
 const APART_NS: u64 = 1_500_000_000;
-/// A flow that begins after a silence was silent for longer.
+/// Shortest silence before a flow that begins after a silence.
 const SILENCE_NS: u64 = 400_000_000;
 
-/// What a record says of a direction.
+/// Statement of a record about one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SideReport {
     pub(super) meter: u32,
@@ -22,31 +22,31 @@ pub(super) struct SideReport {
     pub(super) since_ns: u64,
     pub(super) is_strange: bool,
     pub(super) direction: DirectionHistory,
-    /// What the record has for itself.
+    /// Totals of the record itself.
     pub(super) own: CountTotals,
     pub(super) first_ns: u64,
     pub(super) last_ns: u64,
-    /// Of what came later, all that was stored is known.
+    /// Everything that was stored for packets after this time is still known.
     pub(super) known_from_ns: u64,
-    /// It is among what was stored.
+    /// True if the record is among the stored ones.
     pub(super) was_stored: bool,
-    /// Another meter of the group is there that will tell of the same packets.
+    /// True if another meter of the group is alive that will report the same packets.
     pub(super) has_others: bool,
 }
 
-/// What a record brought.
+/// Outcome of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SideNews {
-    /// Of the record, and of those that had waited for it.
+    /// New totals, of the record and of those that had waited for it.
     pub(super) new: CountTotals,
-    /// The position of the record itself cannot be told.
+    /// True if the position of the record itself is not known.
     pub(super) is_unplaced: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownSide {
     lines: Vec<Line>,
-    /// Lines up to this time were forgotten: what comes of that time was stored.
+    /// Lines up to this time were forgotten. Packets of that time count as stored.
     forgotten_until_ns: u64,
     waiting: Vec<SideReport>,
 }
@@ -56,13 +56,13 @@ impl SideReport {
         self.direction.landmarks.iter().filter(|landmark| landmark.at_ns > 0)
     }
 
-    /// Of its first and last packet, in common time.
+    /// Returns the times of its first and last packet, in common time.
     pub(super) fn times(&self, clocks: &MeterClocks) -> [u64; 2] {
         [self.first_ns, self.last_ns].map(|at_ns| clocks.common(self.meter, at_ns))
     }
 
-    /// How much of the direction it vouches for, up to its end: all that it knows of, from when on all that was stored is known, too.
-    /// With when that began.
+    /// Returns the largest totals up to its end that the record can vouch for, and the time at which they begin. From that time
+    /// on, everything stored is still known.
     fn claim(&self) -> (CountTotals, u64) {
         let known = |at_ns: u64| at_ns > self.known_from_ns;
         let followed = known(self.since_ns).then_some((self.direction.followed, self.since_ns));
@@ -84,11 +84,11 @@ impl KnownSide {
         self.lines.is_empty()
     }
 
-    /// What of a record is new.
+    /// Adds a record and returns its new part.
     pub(super) fn take(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> SideNews {
         let mut new = CountTotals::default();
         if !report.has_others && self.find_line(report, clocks).is_none() {
-            // Nobody else will tell where they belong that wait.
+            // No other meter will report something that places the waiting records.
             new = self.place_waiting(false, clocks);
         }
         let Some(placed) = self.place(report, clocks) else {
@@ -99,7 +99,7 @@ impl KnownSide {
             self.waiting.push(*report);
             return SideNews { new, is_unplaced: true };
         };
-        // It may have told where those belong that wait.
+        // This record may have given the waiting ones a position.
         SideNews { new: new.plus(placed).plus(self.place_waiting(true, clocks)), is_unplaced: false }
     }
 
@@ -135,7 +135,8 @@ impl KnownSide {
         new
     }
 
-    /// The line on which a record has a place. If it has one on several, these are one.
+    /// Finds the line on which a record has a position. If it has positions on several lines, they are the same line and are
+    /// joined.
     fn find_line(&mut self, report: &SideReport, clocks: &MeterClocks) -> Option<(usize, PlacedEnd)> {
         let ends = |lines: &[Line]| lines.iter().rposition(|line| line.end_of(report, clocks).is_some());
         let mut at = ends(&self.lines)?;
@@ -149,7 +150,7 @@ impl KnownSide {
         Some((at, end))
     }
 
-    /// Begins a line with a record that has nothing in common with what is known, if that is sure.
+    /// Begins a line with a record that has nothing in common with the known lines, if that is certain.
     fn begin_line(&mut self, report: &SideReport, clocks: &MeterClocks) -> Option<usize> {
         let latest_ns = self.lines.iter().map(|line| line.last_ns).max().unwrap_or(0);
         let [first_ns, _] = report.times(clocks);
@@ -158,7 +159,7 @@ impl KnownSide {
         let is_behind = if report.is_strange {
             !report.has_others && (is_later || self.follows_its_own(report, latest_ns, clocks))
         } else {
-            // Nobody's clock is known at first, and a flow that began so late cannot be the one that is known.
+            // No offset is known at first. A flow that began this late cannot be the one that is known.
             let begins_late = || report.since_ns.saturating_add(SILENCE_NS) > latest_ns;
             is_later || !clocks.knows(report.meter) && begins_late()
         };
@@ -170,8 +171,8 @@ impl KnownSide {
         Some(self.lines.len() - 1)
     }
 
-    /// Whether a record is all that there was of its flow long before anything that is known: a collector that was killed may hear of
-    /// an earlier life of a flow after a later one.
+    /// Returns whether a record is the whole of its flow, long before everything that is known. A collector that was killed may
+    /// receive an earlier life of a flow after a later one.
     fn is_before_all(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
         let earliest_ns = self.lines.iter().map(|line| line.first_ns).min().unwrap_or(0);
         let margin_ns = if clocks.knows(report.meter) { SILENCE_NS } else { APART_NS };
@@ -189,7 +190,7 @@ impl KnownSide {
         }
     }
 
-    /// Whether the latest that is known is of the same meter, which reports no packet twice.
+    /// Returns whether the latest known packets are of the same meter, which reports no packet twice.
     fn follows_its_own(&self, report: &SideReport, latest_ns: u64, clocks: &MeterClocks) -> bool {
         let last_ns = self.lines.iter().filter_map(|line| line.last_of(report.meter)).max();
         last_ns.is_some_and(|last_ns| {
@@ -197,7 +198,7 @@ impl KnownSide {
         })
     }
 
-    /// How much of a record may be stored on a line: what no other line may have. `None`: nothing.
+    /// Returns the part of a record that may be stored on a line: the part that no other line may have. `None`: nothing.
     fn undisputed_claim(&self, at: usize, report: &SideReport, clocks: &MeterClocks) -> Option<CountTotals> {
         let margin_ns = if clocks.knows(report.meter) { JITTER_NS } else { SILENCE_NS };
         let last_ns = clocks.common(report.meter, report.last_ns).saturating_add(margin_ns);

@@ -13,11 +13,11 @@ use std::collections::HashMap;
 const SECOND: u64 = 1_000_000_000;
 const MILLI: u64 = 1_000_000;
 const BEGIN: u64 = 1_790_000_000 * SECOND;
-/// How often a meter looks at its timers when nothing arrives.
+/// Interval at which a meter looks at its timers when nothing arrives.
 const STEP: u64 = 200 * MILLI;
-/// Before the first packet, for longer than flows are silent.
+/// Start of the meters: before the first packet by more than the idle timeout.
 const THERE: u64 = BEGIN - 10 * SECOND;
-/// From here on a standby sends again what the former meter may not have sent.
+/// Time by which a standby goes back when it takes over, to repeat what the former meter may not have sent.
 const MARGIN: u64 = 4 * SECOND;
 
 /// A record and when it left the table.
@@ -115,7 +115,8 @@ fn by_side<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> HashMap<(u6
     sums
 }
 
-/// What is sent if the meters take turns: each sends from a margin before the moment at which it takes over.
+/// Returns the records that are sent if the meters take turns: each sends from a margin before the moment at which it takes
+/// over.
 fn sent(meters: &[Meter; 2], turns: &[u64]) -> Vec<FlowRecord> {
     let mut sent = Vec::new();
     for (number, from_ns) in turns.iter().enumerate() {
@@ -223,7 +224,7 @@ fn what_is_known_what_was_lost_and_who_sends_is_told() {
     assert_eq!(grouped.take(FlowRecord::default(), 9), Some(FlowRecord::default()), "of no group");
 }
 
-/// What a later record makes up for came when that record did, also if it has nothing of this direction itself.
+/// A later record makes up for lost packets with the times of its own, even if it has no packets in this direction.
 #[test]
 fn a_direction_that_is_made_up_for_has_the_times_of_its_record() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
@@ -237,7 +238,7 @@ fn a_direction_that_is_made_up_for_has_the_times_of_its_record() {
     assert_eq!(times, [(2, BEGIN + 5, BEGIN + 6), (1, BEGIN + 5, BEGIN + 6)]);
 }
 
-/// A collector that was killed may hear again of what it has not stored.
+/// A collector that was killed may receive records again that it has not stored.
 #[test]
 fn lives_of_a_flow_are_stored_once_in_any_order() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
@@ -259,7 +260,7 @@ fn flows_are_forgotten_when_they_are_many_or_old() {
     };
     assert_eq!(again(&mut grouped, 2), None);
     assert_eq!(again(&mut grouped, 60 * SECOND), None);
-    // Not asked for in two turns: what the record itself has counts.
+    // After two turns without use the direction is forgotten, so the record's own totals count.
     grouped.take(record(1, BEGIN, 7, 7), 120 * SECOND);
     grouped.take(record(1, BEGIN, 7, 7), 180 * SECOND);
     assert!(again(&mut grouped, 181 * SECOND).is_some());

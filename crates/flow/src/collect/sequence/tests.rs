@@ -44,7 +44,7 @@ fn what_was_overtaken_by_the_first_message_is_wanted() {
     assert_eq!((take(&mut sequence, 0, 5), sequence.lost()), (MessagePlace::Early, 5));
     assert_eq!((take(&mut sequence, 5, 5), sequence.lost()), (MessagePlace::Late, 0));
     assert_eq!((take(&mut sequence, 0, 5), sequence.lost()), (MessagePlace::Duplicate, 0));
-    // One number back, across the wrap; sets that cannot be read may hold what is missing behind it.
+    // The number goes back by one, across the wrap; sets that cannot be read may hold the missing units behind it.
     let claim = MessageClaim { sent_s: 95, ..message(u32::MAX - 9) };
     let place = sequence.judge(claim);
     sequence.settle(place, claim.number, 4, 100);
@@ -104,7 +104,7 @@ fn a_second_copy_of_what_cannot_be_read_is_one() {
 }
 
 proptest! {
-    /// Messages of a stream, some dropped, some doubled, some displaced by a few places.
+    /// Sends a stream of messages, some lost, some duplicated, some displaced by a few places.
     #[test]
     fn lost_is_what_did_not_arrive(
         fates in prop::collection::vec((1_u32..40, 0_u8..10, 0_usize..20), 1..300),

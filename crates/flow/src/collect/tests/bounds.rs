@@ -1,4 +1,4 @@
-//! Who finds a place, who keeps it, and what is given up where there is no room.
+//! Limits of the exporter table: which exporter gets a place, which one keeps it, and what is given up when there is no room.
 
 use super::*;
 
@@ -89,7 +89,7 @@ fn newcomers_find_a_place_and_the_established_keep_theirs() {
 #[test]
 fn a_slow_attacker_does_not_keep_newcomers_out() {
     let mut many = ManySenders::new(CollectorOptions { exporters: 40, ..CollectorOptions::default() });
-    // Every address is heard often enough to be established and never to be silent: they get all places but ten.
+    // Each address sends often enough to be established and never silent: they get all places but ten.
     for second in 0..100 {
         for n in 0..60 {
             many.send(sender(1000 + n), second, whole(1), u64::from(second) * SECOND + u64::from(n));
@@ -185,7 +185,7 @@ fn who_is_not_on_the_list_leaves_nothing_but_a_count() {
     let mut many =
         ManySenders::new(CollectorOptions { exporters: 4, allowed, ..CollectorOptions::default() });
     many.send(sender(1), 0, whole(1), 0);
-    // Of a network anybody may be new, and takes no place of one that is named.
+    // Exporters of an allowed network may be new, and take no place of one that is listed as a host.
     for n in 0..100 {
         many.send(sender(0x1_0000 + n), 0, whole(1), 1);
         many.send(sender(0x2_0000 + n), 0, whole(1), 1);
@@ -208,7 +208,7 @@ fn memory_is_bounded_for_everybody_together() {
             let wide = (0..100_u16)
                 .fold(MessageBytes::default().u16(400).u16(100), |all, id| all.u16(0x7000 + id).u16(4));
             let sets = filling.set(2, wide);
-            // A third comes from addresses that were heard before and go on.
+            // A third of the messages comes from addresses that sent before and go on.
             let from = if n % 3 == 0 { sender(n % 30) } else { sender(1000 + n) };
             many.send(from, n, sets, u64::from(n) * SECOND / 50);
         }
@@ -219,7 +219,7 @@ fn memory_is_bounded_for_everybody_together() {
     }
 }
 
-/// Even if those who hold much have come to stay.
+/// The rule holds even if the exporters that hold much are established.
 #[test]
 fn whoever_holds_much_gives_up_before_whoever_holds_little() {
     let memory = 4 << 20;

@@ -1,4 +1,4 @@
-//! What routers, firewalls and tunnels send beyond what our meter sees.
+//! Fields that routers, firewalls and tunnels send and that our meter does not see.
 
 use super::*;
 use crate::foreign::{ForeignFields, OTHER_BYTES_MOST};
@@ -95,7 +95,7 @@ fn fields_without_a_column_are_kept_by_name() {
     assert_eq!(record.forward.packets, 7);
 }
 
-/// What one record holds is bounded, whatever its template says.
+/// The fields kept of one record are bounded, whatever its template describes.
 #[test]
 fn what_a_record_keeps_is_bounded_and_says_what_is_missing() {
     let value = [7; 100];

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Under load, the thread that counts may wait for a processor while the one that hears others has one.
+/// Under load, the counting thread may wait for a processor while the receiving thread has one.
 #[test]
 fn a_count_that_nobody_reads_makes_no_member_blind() {
     let mut member = member(options(1));
@@ -33,7 +33,7 @@ fn a_member_at_which_nothing_comes_while_packets_come_at_others_is_blind() {
         assert!(!hear(&mut member, n, 3000));
     }
     assert!(!hear(&mut member, 60, 3007));
-    // From here on others have more. What was counted before proves nothing.
+    // The others have more packets from here on. Earlier counts prove nothing.
     for n in 61..300 {
         assert!(!hear(&mut member, n, 3008 + n));
         member.set_seen_packets(29, at(629));

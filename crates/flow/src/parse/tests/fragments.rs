@@ -111,7 +111,7 @@ fn the_cache_is_bounded_and_says_what_it_gave_up() {
     assert_eq!(counts.joined, 64, "all places are used");
     assert_eq!(counts.evicted, 1000 - 64);
     assert_eq!(counts.early, 1000 - 64);
-    // When all have expired, new ones evict nobody.
+    // Once all have expired, new ones evict no other.
     for n in 0..4 {
         ports(&mut parser, &numbered(&first4(), n), 100 * SECOND);
     }

@@ -34,7 +34,7 @@ pub(super) fn fragment4(protocol: u8, offset: usize, more: bool, inside: &[u8]) 
     v4_with(0x45, [0, 7], bits, &[], LEFT, RIGHT, protocol, inside)
 }
 
-/// With options, whose length is in words of four bytes.
+/// Builds an IPv4 packet with options, whose length is in words of four bytes.
 pub(super) fn v4_options(options: &[u8], protocol: u8, inside: &[u8]) -> Vec<u8> {
     let first = 0x45 + u8::try_from(options.len() / 4).unwrap();
     v4_with(first, [0, 7], 0, options, LEFT, RIGHT, protocol, inside)

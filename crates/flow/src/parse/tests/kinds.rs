@@ -28,7 +28,7 @@ fn all_fields_of_a_plain_packet() {
         destination_mac: TO,
         ..PacketInfo::default()
     };
-    // With the padding of a short frame, which is no part of the packet.
+    // The frame has the padding of a short frame, which is no part of the packet.
     frame.resize(60, 0);
     let mut parser = FrameParser::new(ParseOptions::default());
     let found = parsed_by(&mut parser, &frame, 60, 5).unwrap();
@@ -86,7 +86,7 @@ fn two_tags_are_kept_and_more_are_passed_over() {
         let three = parsed(&three).unwrap();
         assert_eq!((three.vlan, three.inner_vlan, three.destination_port), (5, 0, 2000));
     }
-    // With the Ethernet header, 24 at most.
+    // The limit is 24 headers with the Ethernet header.
     let deep = |tags| {
         let innermost = tag(5, 0x0800, &four);
         let tagged = (1..tags).fold(innermost, |inside, _| tag(5, 0x8100, &inside));
@@ -304,7 +304,7 @@ fn frames_of_files_need_not_begin_with_ethernet() {
     let [ppp, framed] = [&[0x21][..], &[0xff, 3, 0, 0x21]].map(|head| [head, &four].concat());
     let hdlc = [&[0x0f, 0, 0x86, 0xdd][..], &six].concat();
     let snap = [&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0][..], &four].concat();
-    // From a station by an access point, with QoS; a plain one behind radiotap; and one behind PPI.
+    // The frames are: from a station by an access point, with QoS; a plain one behind radiotap; and one behind PPI.
     let by = |control: [u8; 2], addresses: [[u8; 6]; 3], behind: &[u8]| {
         [&control[..], &[0, 0], addresses.as_flattened(), &[0x10, 0], behind, &snap].concat()
     };
@@ -346,7 +346,7 @@ fn frames_of_files_need_not_begin_with_ethernet() {
         (name_of_unread(195), name_of_unread(9999)),
         ("195 (IEEE 802.15.4)".to_owned(), "9999".to_owned())
     );
-    // What is encrypted, aggregated, empty or no data is not IP.
+    // Frames that are encrypted, aggregated, empty or no data count as not IP.
     for (at, bits) in [(1, 0x40), (24, 0x80), (0, 0x40), (0, 0x04), (22, 1)] {
         let mut frame = wireless.clone();
         frame[at] |= bits;

@@ -1,4 +1,4 @@
-//! Another parser as a judge, and bytes nobody chose.
+//! Compares the parser with another one, and with random bytes.
 
 use super::frames::every_kind;
 use super::*;
@@ -6,7 +6,7 @@ use crate::TunnelKind;
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 
-/// What etherparse says of the outermost packet of a frame.
+/// Reads the outermost packet of a frame by etherparse.
 fn judged(frame: &[u8]) -> PacketInfo {
     let sliced = SlicedPacket::from_ethernet(frame).unwrap();
     let mut packet = PacketInfo::default();

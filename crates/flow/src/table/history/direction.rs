@@ -1,4 +1,4 @@
-//! What a meter has seen of one direction of a flow: its landmarks.
+//! Landmarks of one direction of a flow, as one meter saw them.
 
 use crate::history::{self, CountTotals, DirectionHistory, Landmark, LandmarkKind};
 use crate::packet::PacketInfo;
@@ -6,27 +6,28 @@ use crate::packet::PacketInfo;
 /// Landmarks of a direction that are kept: a record names them and its last packet.
 pub(super) const LANDMARKS: usize = history::LANDMARKS - 1;
 
-/// A landmark, before it is known what comes after it.
+/// A landmark, before the totals behind it are known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SeenLandmark {
     pub(super) content: u32,
     /// [`FIRST`] and the microseconds of [`Landmark::alone_us`], to half an hour.
     alone_us: u32,
     at_ns: u64,
-    /// What the meter had seen of the direction up to it.
+    /// Totals of the direction up to it, at this meter.
     seen: CountTotals,
 }
 
 const FIRST: u32 = 1 << 31;
 
-/// Nobody knows what other packets carry if there was but one, so it is expected to be alone for so long.
+/// Time for which the only packet of a direction counts as alone: the content of other packets is unknown.
 const SINGLE_US: u32 = 80_000;
 
-/// A pause between packets that are alike is one from here on, and if it is so many times as long as those before it.
+/// A pause between packets that are alike marks a landmark if it is at least this long, and this many times as long as the
+/// earlier ones.
 const PAUSE_US: u32 = 20_000;
 const LONGER: u32 = 4;
 
-/// A packet that carries the same as one of so many before it is like others.
+/// A packet is like others if one of this many packets before it carries the same content.
 const RECENT: usize = 4;
 
 /// One direction; what each packet needs comes first.
@@ -34,27 +35,27 @@ const RECENT: usize = 4;
 pub(super) struct SeenDirection {
     /// The end of the part for which the latest landmark is chosen.
     pub(super) until_ns: u64,
-    /// What the last packets carry, the latest first.
+    /// Content of the last packets, the latest first.
     pub(super) recent: [u32; RECENT],
-    /// When the last packet came.
+    /// Time of the last packet.
     pub(super) last_ns: u64,
-    /// Packets that came shortly after each other carried the same.
+    /// True if packets shortly after each other carried the same content.
     has_alike: bool,
-    /// The latest first.
+    /// Landmarks, the latest first.
     pub(super) landmarks: [SeenLandmark; LANDMARKS],
-    /// What was reported since the meter follows the flow. Sums wrap, see [`CountTotals::plus`].
+    /// Totals reported since the meter follows the flow. Sums wrap, see [`CountTotals::plus`].
     pub(super) reported: CountTotals,
 }
 
 impl SeenDirection {
-    /// Whether a packet is rather the landmark of its part than the one that there is.
+    /// Returns whether a packet is a better landmark of its part than the present one.
     pub(super) const fn is_smaller(&self, packet: &PacketInfo) -> bool {
         let latest = &self.landmarks[0];
         packet.content < latest.content && !latest.is_first()
     }
 
-    /// A packet that is no landmark may carry the same as one. Of packets that are alike, one is told from the others by a much longer
-    /// pause before it.
+    /// Takes a packet that is no landmark but may carry the same content as one. Among packets that are alike, a much longer
+    /// pause before a packet distinguishes it.
     pub(super) fn see_alike(&mut self, packet: &PacketInfo, part: impl FnOnce() -> CountTotals) {
         self.has_alike |= self.recent.contains(&packet.content);
         let pause_us = microseconds_between(self.last_ns, packet.at_ns);
@@ -86,7 +87,7 @@ impl SeenDirection {
         let first = if is_first { FIRST } else { 0 };
         let mut landmark =
             SeenLandmark { content: packet.content, alone_us: !FIRST | first, at_ns: packet.at_ns, seen };
-        // The silence before it tells a packet from those that came after none.
+        // The silence before a packet distinguishes it from packets without one.
         let is_same = |other: &&mut SeenLandmark| other.at_ns > 0 && other.content == packet.content;
         for other in self.landmarks.iter_mut().filter(is_same) {
             if is_first || !other.is_first() {
@@ -97,25 +98,25 @@ impl SeenDirection {
             }
         }
         if !is_first && self.recent.contains(&packet.content) {
-            // It is one of the last ones that carries the same: no nearer than the last of all.
+            // One of the last packets carries the same content, so the nearest such packet is at most as far as the last one.
             landmark.comes_near(self.last_ns);
         }
         landmark
     }
 
-    /// Nothing is known of it but what its last packets carry.
+    /// Returns the state after a loss: only the content of the last packets is kept.
     pub(super) fn emptied(&self) -> Self {
         Self { recent: self.recent, last_ns: self.last_ns, has_alike: self.has_alike, ..Self::default() }
     }
 
-    /// The packet before a silence.
+    /// Returns the landmark for the packet before a silence.
     pub(super) fn last(&self, at_ns: u64, silence_ns: u64) -> Landmark {
         let alone_us = u32::try_from(silence_ns / 1000).unwrap_or(u32::MAX);
         let kind = LandmarkKind::Last;
         Landmark { content: self.recent[0], kind, at_ns, alone_us, since: CountTotals::default() }
     }
 
-    /// `since_ns`: nothing is known of what came before.
+    /// Returns the history of the direction. `since_ns`: nothing is known of earlier packets.
     pub(super) fn told(&self, since_ns: u64) -> DirectionHistory {
         let tell = |seen: SeenLandmark| match seen.at_ns {
             0 => Landmark::default(),
@@ -148,7 +149,7 @@ impl SeenLandmark {
         self.alone_us & FIRST != 0
     }
 
-    /// A packet that cannot be told from it but by its time.
+    /// Records a packet that only its time distinguishes from this landmark.
     pub(super) fn comes_near(&mut self, at_ns: u64) {
         let apart_us = microseconds_between(self.at_ns, at_ns);
         self.alone_us = (self.alone_us & !FIRST).min(apart_us) | self.alone_us & FIRST;

@@ -202,7 +202,7 @@ fn options(capacity: u32, biflow: bool) -> TableOptions {
     }
 }
 
-/// In one order; nothing else about them is free.
+/// Sorts the records; only their order is undefined.
 fn sorted(mut records: Vec<FlowRecord>) -> Vec<FlowRecord> {
     records.sort_by_key(|record| (record.first_ns(), record.key, record.part, record.packets()));
     records
@@ -242,7 +242,7 @@ proptest! {
             }
         }
         table.meter(&batch, now, &mut records);
-        // As the list's flows, these end when time says so, and only then by force.
+        // These end like the flows of the list when their time comes, and only then by force.
         let later = now + TICK;
         table.advance(later, &mut records);
         let model = model.finish(tick_border(later));
@@ -251,7 +251,7 @@ proptest! {
         prop_assert_eq!(table.counts().untracked, 0);
         let (ours, theirs) = (sorted(records), sorted(model));
         for (ours, theirs) in ours.iter().zip(&theirs) {
-            // Between the border and now, a timer may have rung already or not.
+            // Between the border and now, a timer may have expired already or not.
             let free = |record: &FlowRecord| FlowRecord { end: EndReason::Idle, ..record.clone() };
             if ours.end == theirs.end {
                 prop_assert_eq!(ours, theirs);

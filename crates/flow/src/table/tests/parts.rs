@@ -1,4 +1,4 @@
-//! What meters of a group say of the same flows.
+//! Reports of several meters of a group on the same flows.
 
 use super::*;
 use crate::history::{CountTotals, DirectionHistory, GroupMark, LANDMARKS, Landmark, LandmarkKind};

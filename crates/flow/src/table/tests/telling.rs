@@ -1,8 +1,8 @@
-//! Flows that go on are told again.
+//! Open flows are reported again.
 
 use super::*;
 
-/// Flows as they are told to an outlet.
+/// Flows as they are reported to an outlet.
 #[derive(Default)]
 struct ToldFlows(Vec<(u64, FlowKey, u64)>);
 
