@@ -1,6 +1,7 @@
 //! Packets per second from a frame in memory to an updated flow: parse, look up, count, with timeouts on, on one processor.
 //!
-//! `table_speed [part of a case's name]`. Time is the processor's, so what else runs disturbs less; the best of several rounds.
+//! Run as `table_speed [part of a case's name]`. It measures processor time, so other programs disturb less, and takes the best
+//! of several rounds.
 #![expect(clippy::print_stdout, reason = "a measurement is printed")]
 
 use packetrig_flow::parse::{FrameParser, ParseOptions};

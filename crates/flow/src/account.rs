@@ -16,9 +16,9 @@ pub const UNKNOWN: u64 = u64::MAX;
 pub struct LedgerValue {
     /// Number of its element, of [`ENTERPRISE`].
     pub id: u16,
-    /// Its name, in IANA's style.
+    /// Name of the element, in IANA's style.
     pub name: &'static str,
-    /// Its value; `None` if it is not known.
+    /// Reads the value from a ledger; `None` if it is not known.
     pub get: fn(&MeterLedger) -> Option<u64>,
     pub set: fn(&mut MeterLedger, Option<u64>),
 }

@@ -36,7 +36,8 @@ impl CanonicalKey {
         Self { words: words(key, source, destination, key.destination_port), flipped: false }
     }
 
-    /// The key again. `icmp` is what the type and code of its packets were: the words always hold those of the request.
+    /// Converts back to a flow key. `icmp` is the type and code of its packets, because the words always hold those of the
+    /// request.
     pub(crate) fn key(&self, icmp: u16) -> FlowKey {
         let [low_a, low_b, high_a, high_b, middle, last] = self.words;
         let [p0, p1, q0, q1, _, _, protocol, tunnel] = middle.to_be_bytes();
@@ -101,7 +102,7 @@ pub(crate) const fn question(protocol: u8, type_code: u16) -> u16 {
     type_code
 }
 
-/// Type and code of what comes back for this: the answer of a question, the question of an answer. Any other type stays
+/// Returns type and code of the opposite direction: the answer of a question, the question of an answer. Any other type stays
 /// as it is.
 pub(crate) const fn counterpart(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
@@ -123,7 +124,7 @@ struct KeyEnd {
     port: u16,
 }
 
-/// Source and destination.
+/// Returns the source and the destination end.
 fn ends(key: &FlowKey) -> [KeyEnd; 2] {
     // Type and code of ICMP stand in the place of the destination port, but belong to neither end: kept here, they would
     // change ends with every reply. `words` places them by itself.

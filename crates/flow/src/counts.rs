@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct PacketCounts {
     /// Packets given to the parser. One that was merged on its way counts as the packets that it was on the wire.
     pub seen: u64,
-    /// Their bytes on the link, without FCS.
+    /// Bytes of these packets on the link, without FCS.
     pub seen_bytes: u64,
     /// Ignored, by cause, in the order of [`IgnoredReason::ALL`]; in JSON by name.
     #[serde(with = "by_cause")]

@@ -22,7 +22,7 @@ pub struct FlowElement {
     /// Unit that its values count, if any.
     pub unit: &'static str,
     pub meaning: &'static str,
-    /// Its value in a record.
+    /// Reads its value from a record.
     pub value: for<'a> fn(&'a FlowRecord) -> ElementValue<'a>,
 }
 

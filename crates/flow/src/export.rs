@@ -1,5 +1,5 @@
-//! Writes records as messages of IPFIX (RFC 7011), NetFlow 9 (RFC 3954) and NetFlow 5, and what an exporter sends besides:
-//! templates, names, sampling, its own ledger.
+//! Writes records as messages of IPFIX (RFC 7011), NetFlow 9 (RFC 3954) and NetFlow 5, and the exporter's own records:
+//! templates, names, sampling, the ledger.
 //!
 //! ```text
 //!  FlowRecord -> Exporter: shape -> template -> open message ==full, old, or asked==> MessageSink
@@ -8,7 +8,7 @@
 //! The module sends nothing: it hands messages to a [`MessageSink`] and gets times as arguments. The encoders allocate nothing
 //! per record: a template is a list of sections, each with its fields and the code that writes them.
 //!
-//! Invariant: what a record stands for is in exactly one message handed out or in the open one, or was counted as
+//! Invariant: every record is in exactly one message handed out or in the open one, or was counted as
 //! [unfit](MessageExporter::unfit) for the format.
 
 mod announce;

@@ -1,4 +1,5 @@
-//! Groups of meters that see copies of the same traffic: which of them exports, and where it goes on after a failure.
+//! Groups of meters that see copies of the same traffic: the choice of the member that exports, and the continuation after a
+//! failure.
 //!
 //! ```text
 //!  Advertisement of a peer -> heard --.
@@ -16,8 +17,9 @@
 //! A margin belongs around each watermark: two members see a flow end at slightly different times. The owner of the kept records
 //! subtracts it, here watermarks are as they were advertised.
 //!
-//! A watermark vouches only for what its member has seen. A meter that was started later than another one has shortened records of
-//! the flows that ran then. So a standby forgets kept records only if the active member's are as whole, and otherwise takes over.
+//! A watermark vouches only for the traffic that its member has seen. A meter that was started later than another one has
+//! shortened records of the flows that ran then. So a standby forgets kept records only if the active member's are as whole,
+//! and otherwise takes over.
 //!
 //! A member whose export is stuck, or whose copy of the link is cut while another one's is not, is not fit: it gives the role to a
 //! member that is ready, and does not take it while there is one.
@@ -25,8 +27,8 @@
 //! The module opens no socket and reads no clock. Times are of one clock of this machine that does not stop while it sleeps;
 //! watermarks are nanoseconds since 1970.
 //!
-//! Invariants: a term has one active member at most, since it contains the member's number. A member never advertises a watermark
-//! beyond what it has exported itself or what its predecessor advertised.
+//! Invariants: a term has one active member at most, since it contains the member's number. A member never advertises a
+//! watermark beyond its own exports or its predecessor's watermark.
 
 mod advertisement;
 mod copies;
@@ -95,7 +97,7 @@ pub enum OrderedRole {
 /// A change of this member's role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleChange {
-    /// Export what was kept from `replay_from_ns` on, less the margin, and then what comes.
+    /// Export the kept records from `replay_from_ns` on, less the margin, and then the new ones.
     BecameActive {
         term: GroupTerm,
         /// The last watermark of the former active member; zero if none was ever received.

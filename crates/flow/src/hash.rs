@@ -129,7 +129,7 @@ fn sign_extended(byte: u8) -> u32 {
     i32::from(byte.cast_signed()).cast_unsigned()
 }
 
-/// Both halves of the product, folded.
+/// Multiplies two words and folds both halves of the product.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the halves of a product")]
 pub const fn fold(a: u64, b: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! IANA's information elements: what they are called and what their values are (registry of 2024, in `iana.csv`).
+//! IANA's information elements: their names and the kinds of their values (registry of 2024, in `iana.csv`).
 
 use std::sync::LazyLock;
 

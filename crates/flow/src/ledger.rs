@@ -11,11 +11,11 @@ pub struct CaptureCounts {
     /// Packets that this machine sent, as seen at the interface: not in `arrived`.
     #[serde(default)]
     pub sent: u64,
-    /// Dropped by the interface or its driver.
+    /// Packets dropped by the interface or its driver.
     pub driver_dropped: Option<u64>,
-    /// Dropped because our ring was full.
+    /// Packets dropped because our ring was full.
     pub ring_dropped: u64,
-    /// Given to the parser: packets on the wire.
+    /// Packets given to the parser, on the wire.
     pub delivered: u64,
 }
 
@@ -24,7 +24,7 @@ pub struct CaptureCounts {
 pub struct ExportCounts {
     /// Offered to the export queue.
     pub offered: CarriedRecords,
-    /// Dropped because the queue was full: a slow or dead collector.
+    /// Records dropped because the queue was full: a slow or dead collector.
     pub queue_dropped: CarriedRecords,
     /// Encoded, and handed to the transport, which took it.
     pub sent: CarriedRecords,
@@ -41,7 +41,7 @@ pub struct ExportCounts {
     pub own_records: u64,
 }
 
-/// Records, and what they stand for.
+/// Records, with their packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarriedRecords {
     pub records: u64,
@@ -58,8 +58,8 @@ pub struct MeterLedger {
 }
 
 impl CarriedRecords {
-    /// Adds what another stands for. Exporters choose packets and bytes of their records, so a sum may be more than can be counted: then it
-    /// stays at the largest number.
+    /// Adds the counts of another. Exporters choose packets and bytes of their records, so a sum may overflow: then it stays at
+    /// the largest number.
     pub const fn add(&mut self, other: Self) {
         self.records = self.records.saturating_add(other.records);
         self.packets = self.packets.saturating_add(other.packets);

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 pub enum LossCause {
     /// Its queue was full: the records of a live source came faster than it took them, and nothing could wait.
     QueueFull,
-    /// Its format has no field for what is in the record.
+    /// Its format has no field for a value of the record.
     Unfit,
     /// It accepted no record for too long, so the meter stopped waiting for it.
     GivenUp,
@@ -27,7 +27,7 @@ impl LossCause {
     pub const ALL: [Self; 6] =
         [Self::QueueFull, Self::Unfit, Self::GivenUp, Self::Unreported, Self::Unreachable, Self::Refused];
 
-    /// Its name in JSON and in metrics.
+    /// Returns its name in JSON and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",

@@ -1,4 +1,4 @@
-//! Conversions to narrower integers, named for what becomes of a value that does not fit.
+//! Conversions to narrower integers, named for the treatment of a value that does not fit.
 //!
 //! `clamp_to_…`: it is cut to the greatest value, on purpose. `fitting_…`: it fits, because of a bound elsewhere that the
 //! caller names; a debug build stops where that is wrong.

@@ -1,7 +1,7 @@
 //! Summary of a packet for the meter: the *unified header*, of fixed size. The parser here makes it, or a BPF program in the
 //! driver does.
 //!
-//! It holds values only, in the machine's own byte order.
+//! The header holds values only, in the machine's own byte order.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,21 +24,21 @@ pub(crate) mod protocol {
 
 /// Bits of [`PacketInfo::flags`].
 pub mod flags {
-    /// The frame was cut before the end of its headers or of what they announce.
+    /// The frame was cut before the end of its headers or of their announced length.
     pub const CUT: u8 = 1;
     pub const FRAGMENT: u8 = 2;
     /// A fragment that is not the first: it carries no ports of its own.
     pub const LATER_FRAGMENT: u8 = 4;
     /// The version of IP is 6.
     pub const IPV6: u8 = 8;
-    /// It stands for several packets, see [`PacketInfo::segments`](super::PacketInfo::segments).
+    /// The packet stands for several packets, see [`PacketInfo::segments`](super::PacketInfo::segments).
     pub const MERGED: u8 = 16;
-    /// It was longer than any packet on the wire, and how it was merged is not known: what is counted of it may be too little.
+    /// The packet was longer than any packet on the wire, and its segments are not known: its counts may be too small.
     pub const UNSPLIT: u8 = 32;
 }
 
-/// A packet's unified header. Three lines of cache: the first is what every packet is metered by, the second is read only when
-/// it opens a flow, the third only of merged packets.
+/// A packet's unified header. It has three cache lines: every packet is metered by the first, the second is read only when the
+/// packet opens a flow, the third only for merged packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct PacketInfo {
@@ -175,7 +175,7 @@ impl IgnoredReason {
         Self::Elsewhere,
     ];
 
-    /// Its name in reports, metrics and ledgers.
+    /// Returns its name in reports, metrics and ledgers.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Arp => "arp",

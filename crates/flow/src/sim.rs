@@ -26,9 +26,10 @@
 //! |                             value ...                                 |  number, all ones: not known
 //! +--------+--------+--------+--------+--------+--------+--------+--------+
 //! ```
-//! Everything is big-endian, times are nanoseconds since 1970. `length` is that of the datagram, header included, so a stream or
-//! a file holds datagrams one after the other. `datagram sequence` counts datagrams before this one, `event sequence` packets
-//! and new flows before this one: what is missing between two datagrams is known to the event. Ledgers are items, not events.
+//! Everything is big-endian, times are nanoseconds since 1970. `length` is that of the datagram, header included, so a stream
+//! or a file holds datagrams one after the other. `datagram sequence` counts datagrams before this one, `event sequence`
+//! packets and new flows before this one, so the number of missing events between two datagrams is exact. Ledgers are items,
+//! not events.
 //!
 //! Invariant: every event given to the encoder is in exactly one datagram handed out, or in the one that is not full yet.
 
@@ -46,7 +47,7 @@ pub enum SimEvent {
     /// A flow was opened; reported before its first packet.
     Flow {
         flow_id: u64,
-        /// Its key, as its first packet has it.
+        /// Key of the flow, as its first packet has it.
         key: FlowKey,
         /// Time at which the flow was opened, nanoseconds since 1970.
         at_ns: u64,

@@ -62,7 +62,7 @@ pub struct FlowTable<H> {
     /// Slots without a flow.
     free: Vec<u32>,
     counts: PacketCounts,
-    /// Losses of the meter so far; what began before the last one is marked.
+    /// Losses of the meter so far; flow parts that began before the last one are marked.
     losses: u32,
     /// Time until which everything is done; nothing before the first packet.
     now_ns: Option<u64>,
@@ -170,9 +170,9 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Meters packets in the order of their arrival, and does part of what is due by `now_ns`: enough to keep up with any
-    /// stream of packets, and little enough not to delay the next ones. Within a batch, nothing is due before the time of its
-    /// last packet.
+    /// Meters packets in the order of their arrival, and handles part of the timers that are due by `now_ns`: enough to keep up
+    /// with any stream of packets, and little enough not to delay the next ones. Within a batch, no timer is due before the
+    /// time of its last packet.
     pub fn meter(&mut self, packets: &[PacketInfo], now_ns: u64, outlet: &mut impl FlowOutlet) {
         if self.now_ns.is_none()
             && let Some(first) = packets.first()
@@ -432,8 +432,8 @@ impl<H: MemoryHints> FlowTable<H> {
 
     #[inline]
     fn count(&mut self, slot: usize, flipped: bool, packet: &PacketInfo) {
-        // Another meter may have the packets of a merged one apart: only the first of them is known by what it carries, and what
-        // came up to it does not include the others.
+        // Another meter may have received the packets of a merged one apart. Only the first of them is identified by its
+        // content, and the totals up to it do not include the others.
         if packet.flags & flags::MERGED != 0
             && self.histories.is_some()
             && let Some((first, others)) = packet.split_first()

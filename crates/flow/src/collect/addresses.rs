@@ -35,8 +35,8 @@ fn is_nobody(address: [u8; 16]) -> bool {
     address == [0; 16] || address == mapped([0; 4])
 }
 
-/// One end of a flow. A record with two different addresses of an end is of a tunnel: RFC 7011 (section 8) has them in the order
-/// of the headers, so that the outer one comes first.
+/// Sets an address of one end of a flow. A record with two different addresses of an end is of a tunnel: RFC 7011 (section 8)
+/// has them in the order of the headers, so that the outer one comes first.
 pub(super) fn end(inner: &mut [u8; 16], outer: &mut [u8; 16], bytes: &[u8]) {
     let before = *inner;
     either_address(inner, bytes);

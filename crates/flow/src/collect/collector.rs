@@ -1,17 +1,17 @@
 //! Many exporters: each message finds the session it belongs to.
 //!
-//! The memory that senders cause is charged to their exporter, at its cost to the allocator. It is bounded for an address, for
-//! exporters on trial together, and for all. Where a bound is reached, this is given up:
+//! The memory that senders cause is accounted to their exporter, at its cost to the allocator. It is bounded for an address, for
+//! exporters on trial together, and for all. A bound that is exceeded has these effects:
 //!
-//! * beyond an address's share: what its exporter that holds most holds;
-//! * beyond what exporters on trial may hold together: the one of them that was silent for longest is forgotten;
-//! * beyond the whole: what the exporter that holds most of the address that holds most holds.
+//! * An address exceeds its share: the exporter of that address that holds most gives up memory.
+//! * Exporters on trial exceed their common share: the one of them that has been silent longest is forgotten.
+//! * All exceed the whole: of the address that holds most, the exporter that holds most gives up memory.
 //!
 //! So an exporter that holds much gives up memory before one that holds little. An exporter gives up data that waits for its
 //! template first, then templates, the oldest first. It gives up the rest only by being forgotten.
 //!
-//! Invariant: after every message [`FlowCollector::memory`] is at most [`CollectorOptions::memory`], and what a session that had to
-//! go has counted is kept in the sum.
+//! Invariant: after every message [`FlowCollector::memory`] is at most [`CollectorOptions::memory`]. The counts of a forgotten
+//! session are kept in the sum.
 
 use super::MalformedMessage;
 use super::allowed::ExporterList;
@@ -73,7 +73,7 @@ impl CollectorOptions {
         (self.places() / 4).max(1)
     }
 
-    /// Memory that sessions may hold: what is left beside the table and those that are gone.
+    /// Memory that sessions may hold: the rest beside the table and the exporters that are gone.
     fn held_most(&self) -> usize {
         self.memory.saturating_sub(self.places() * entry_memory() + self.ended_most())
     }
@@ -182,7 +182,7 @@ impl FlowCollector {
         read
     }
 
-    /// Gives an exporter a place. Says whether there is one.
+    /// Gives an exporter a place. Returns whether there is one.
     fn admit(&mut self, exporter: ExporterIdentity, now_ns: u64) -> bool {
         let MessageSource { address, transport, .. } = exporter.source;
         let is_file = transport == MessageTransport::File;
@@ -329,7 +329,7 @@ impl FlowCollector {
         }
     }
 
-    /// Forgets what is too old, in all sessions.
+    /// Forgets state that is too old, in all sessions.
     pub fn age(&mut self, now_ns: u64) {
         let all: Vec<ExporterIdentity> = self.table.keys().copied().collect();
         for exporter in all {

@@ -4,8 +4,8 @@ use crate::counts::CountImbalance;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Counts of a session since it began. The unit of `lost`, `late_units` and `untold` is what the protocol numbers: data records
-/// (IPFIX, options among them), packets (NetFlow v9), flows (v5), events (SIM).
+/// Counts of a session since it began. The unit of `lost`, `late_units` and `untold` is the one that the protocol numbers: data
+/// records (IPFIX, options among them), packets (NetFlow v9), flows (v5), events (SIM).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionCounts {
     /// Messages received, whether they could be read or not.
@@ -42,7 +42,7 @@ pub struct SessionCounts {
     pub restarts: u64,
     /// Sets of data that came before their template, or without one.
     pub template_misses: u64,
-    /// Bytes of those sets: what waited is recovered, undecoded or pending.
+    /// Bytes of those sets: each is recovered, undecoded or pending.
     pub waited_bytes: u64,
     /// Bytes of those whose template came.
     pub recovered_bytes: u64,
@@ -64,7 +64,7 @@ pub struct SessionCounts {
     pub malformed: u64,
     /// Records that were counted and not decoded: more than a set of that length may hold.
     pub over_budget: u64,
-    /// Packets in what came after the exporter's last ledger, or in all if it sends none.
+    /// Packets received after the exporter's last ledger, or all if it sends none.
     pub newer_packets: u64,
     /// Records without times: they have the time of their message.
     pub timeless: u64,

@@ -94,7 +94,7 @@ impl RecordDraft {
         }
     }
 
-    /// Values that are not numbers. Says whether it was one.
+    /// Takes values that are not numbers. Returns whether it was one.
     fn take_bytes(&mut self, meaning: FieldMeaning, bytes: &[u8]) -> bool {
         let record = &mut self.record;
         let foreign = &mut self.foreign;
@@ -125,7 +125,7 @@ impl RecordDraft {
         true
     }
 
-    /// Values that each direction has. Says whether it was one.
+    /// Takes values that each direction has. Returns whether it was one.
     fn take_half(&mut self, field: TemplateField, value: u64) -> bool {
         let direction = usize::from(field.reverse);
         let times = &mut self.times[direction];
@@ -169,7 +169,7 @@ impl RecordDraft {
             FieldMeaning::MplsTtl(at) => {
                 put(&mut record.mpls[usize::from(at)], 0xffff_ff00, u32::from(low8(value)));
             }
-            // Element 351: the first byte says what it numbers; 1 is VXLAN.
+            // The first byte of element 351 is the kind of segment; 1 is VXLAN.
             FieldMeaning::Segment if value >> 56 == 1 => {
                 record.key.tunnel = TunnelKind::Vxlan;
                 record.key.tunnel_id = low32(value);

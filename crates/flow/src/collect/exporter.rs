@@ -18,7 +18,7 @@ pub enum MessageTransport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MessageSource {
     pub address: IpAddr,
-    /// Its port; of a file, the number of the file.
+    /// Port of the sender; for a file, the number of the file.
     pub port: u16,
     pub transport: MessageTransport,
 }
@@ -56,9 +56,9 @@ pub struct ExporterIdentity {
 /// Sequence numbers of an exporter, in the unit of its protocol. They wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequenceNumbers {
-    /// That of the first message.
+    /// Number of the first message.
     pub first: u32,
-    /// That of the message that is expected next.
+    /// Number that is expected next.
     pub next: u32,
 }
 

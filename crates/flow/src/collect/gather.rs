@@ -42,7 +42,7 @@ struct OpenFlow {
 pub struct FlowGatherer<E> {
     options: GatherOptions,
     open: HashMap<(E, u64), OpenFlow>,
-    /// The same, in the order they were opened.
+    /// The same flows, in the order in which they were opened.
     order: VecDeque<(E, u64)>,
 }
 
@@ -104,8 +104,8 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
                 report(oldest.0, &mut open, EndReason::LackOfResources, now_ns, out);
             }
             if self.open.capacity() == 0 {
-                // All at once: a map that grows needs both its old and its new memory while it moves. Pages that are never
-                // touched take no memory.
+                // All memory is reserved at once: a map that grows needs both its old and its new memory while it moves. Pages
+                // that are never touched take no memory.
                 self.open.reserve(self.options.flows);
                 self.order.reserve_exact(self.options.flows);
             }
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!((records[1].flow_id, records[1].end, gather.packets()), (2, EndReason::Forced, 0));
     }
 
-    /// Also where all of the former one was reported before.
+    /// The first part begins also if all of the former flow was reported before.
     #[test]
     fn a_new_flow_of_the_same_number_begins_with_its_first_part() {
         let options = GatherOptions { active: Nanos::from_secs(10), ..GatherOptions::default() };

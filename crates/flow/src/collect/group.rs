@@ -1,4 +1,4 @@
-//! Joins the records of meters that see copies of one link: of each record what is not there yet.
+//! Joins the records of meters that see copies of one link: keeps the part of each record that is not stored yet.
 //!
 //! ```text
 //!  packets of a direction   ---a--------b-------c-----      a, b, c: landmarks
@@ -34,12 +34,12 @@ use std::sync::Arc;
 /// Groups that have an account: senders choose their numbers.
 const GROUPS: usize = 64;
 
-/// Bounds of what is remembered.
+/// Bounds of the memory for flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupOptions {
     /// Directions of flows that are remembered for a time; twice as many at most.
     pub flows: usize,
-    /// That time: longer than the meters' active timeout.
+    /// Time for which they are remembered: longer than the meters' active timeout.
     pub memory: Nanos,
 }
 
@@ -130,7 +130,7 @@ impl GroupedFlows {
         }
     }
 
-    /// Takes a record that arrived at a time of a clock that is never set; returns what of it is new.
+    /// Takes a record; returns its new part. `now_ns` is of a clock that is never set.
     pub fn take(&mut self, mut record: FlowRecord, now_ns: u64) -> Option<FlowRecord> {
         let Some(history) = record.history.take() else { return Some(record) };
         self.turn(now_ns);
@@ -144,14 +144,14 @@ impl GroupedFlows {
         if record.packets() == 0 {
             return None;
         }
-        // Stored with what is new: a collector that is started again knows from it what it has.
+        // The history is stored with the new part: a restarted collector learns from it which packets it has.
         let mut fields = record.foreign.take().map(Arc::unwrap_or_clone).unwrap_or_default();
         history.add_to(&mut fields.others);
         record.foreign = Some(Arc::new(fields));
         Some(record)
     }
 
-    /// Takes what a meter says of its place in its group.
+    /// Takes a meter's report on its place in its group.
     pub fn note(&mut self, membership: &GroupMembership) {
         if let Some(counts) = self.account(membership.group) {
             counts.note(membership);
@@ -249,7 +249,8 @@ fn times_of(history: &FlowHistory, record: &FlowRecord) -> [u64; 2] {
     [times().min().unwrap_or(history.since_ns), times().max().unwrap_or(history.since_ns)]
 }
 
-/// A direction that got packets of a record that was lost has no times of its own; what has no packets has none.
+/// Sets missing times. A direction that got packets of a lost record has no times of its own; a direction without packets has
+/// none.
 fn mend_times(record: &mut FlowRecord, [first_ns, last_ns]: [u64; 2]) {
     for half in [&mut record.forward, &mut record.reverse] {
         if half.packets > 0 && half.last_ns == 0 {

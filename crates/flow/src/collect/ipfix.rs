@@ -43,7 +43,7 @@ pub(super) fn decode(
     if usize::from(header.length) != bytes.len() {
         return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
-    // All sets are measured before any is used: of a message that breaks off, nothing is believed.
+    // All sets are measured before any is used: a message that breaks off is not used at all.
     let has_data = check_sets(reader)?;
     let moment = MessageTime { sent_ns: u64::from(header.sent_s) * 1_000_000_000, ..MessageTime::default() };
     let claim = MessageClaim {

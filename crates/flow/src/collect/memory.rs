@@ -1,7 +1,7 @@
-//! The memory that kept state costs: its bytes, and what the allocator and the maps around it add.
+//! Memory of kept state: its bytes, and the overhead of the allocator and the maps around it.
 //!
-//! The figures are upper bounds, so that what a collector counts is never less than what it holds. `tests/tests/allocation`
-//! compares them with the allocator.
+//! The figures are upper bounds, so that a collector never counts less memory than it holds. `tests/tests/allocation` compares
+//! them with the allocator.
 
 /// Entries of a node of a B-tree map, at most, and in every node but the root at least.
 const NODE_MOST: usize = 11;

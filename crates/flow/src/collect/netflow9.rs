@@ -38,8 +38,8 @@ pub(super) fn decode(
     let mut reader = ByteReader::new(bytes);
     let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
     let header = header(&mut reader).ok_or(short)?;
-    // All sets are measured before any is used: of a packet that breaks off, nothing is believed, and its number is not
-    // counted as received.
+    // All sets are measured before any is used: a packet that breaks off is not used at all, and its number is not counted as
+    // received.
     let mut ahead = reader;
     while ahead.left() > 0 {
         next_set(&mut ahead)?;

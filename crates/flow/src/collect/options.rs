@@ -1,4 +1,4 @@
-//! Options records: how the exporter samples, when it was started, what it lost.
+//! Options records: the exporter's sampling, its start time and its losses.
 
 use super::meaning::{ExporterStatistic, FieldMeaning, FieldRank};
 use super::memory::map;
@@ -37,9 +37,9 @@ pub struct ReportedLosses {
     pub exported_records: Option<u64>,
     /// Messages it has sent (41).
     pub exported_messages: Option<u64>,
-    /// Their bytes (40).
+    /// Bytes of these messages (40).
     pub exported_bytes: Option<u64>,
-    /// Its whole ledger; only a meter of this project says that.
+    /// The whole ledger of the exporter; only a meter of this project sends that.
     pub ledger: Option<MeterLedger>,
     /// Place of such a meter in its group, if one meter exports for all.
     #[serde(default)]

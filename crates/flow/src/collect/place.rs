@@ -17,7 +17,7 @@ pub enum FieldPlace {
 /// The place of an element of an enterprise (0: IANA).
 pub fn field_place(enterprise: u32, id: u16) -> FieldPlace {
     if (enterprise, id) == (0, 60) {
-        // It is skipped, since the addresses say it.
+        // The field is skipped, because the addresses show the version.
         return FieldPlace::Column("ipVersion");
     }
     let meaning = meaning(FieldName { enterprise, id });

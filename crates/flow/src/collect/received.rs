@@ -1,4 +1,4 @@
-//! The options of a session, and what it hands out.
+//! Options of a session, and the items that it hands out.
 
 use super::options::ReportedLosses;
 use crate::record::FlowRecord;

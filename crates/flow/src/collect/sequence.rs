@@ -35,7 +35,7 @@ pub(super) enum MessagePlace {
     InOrder,
     /// Further ahead; the number of missing units.
     Ahead(u32),
-    /// It fills a gap, or is late and holds no units.
+    /// The message fills a gap, or is late and holds no units.
     Late,
     /// A second copy of a message that was decoded.
     Duplicate,

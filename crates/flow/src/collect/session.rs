@@ -1,6 +1,6 @@
 //! The state of one exporter: its templates, its sequence numbers, its counts.
 //!
-//! The protocols' own modules walk through messages; here is what they have in common.
+//! The modules of the protocols read the messages; this module has the part that is common to them.
 //!
 //! Invariant: memory is bounded by [`SessionOptions`], and a message ends.
 
@@ -197,8 +197,8 @@ impl ExportSession {
             let sent_ns = moment.sent_ns;
             self.uptime = moment.uptime_ms.map(|uptime_ms| UptimeSample { uptime_ms, sent_ns });
         }
-        // Only a second copy is left unread. An early or old message is decoded even where its number says nothing: its
-        // records are not stored yet.
+        // Only a second copy is not decoded. An early or old message is decoded even if its number says nothing: its records
+        // are not stored yet.
         let message = SessionMessage { place, number: claim.number, moment, now_ns, units: 0, unread: 0 };
         place.is_wanted().then_some(message)
     }

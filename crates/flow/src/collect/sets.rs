@@ -73,8 +73,8 @@ impl ExportSession {
                 message.units += read.units;
                 message.unread = message.unread.saturating_sub(size(&ready.bytes));
             } else if self.protocol == ExportProtocol::Ipfix {
-                // Only IPFIX numbers records: what was missing behind that message may be these. NetFlow 9 numbers packets,
-                // and that packet was counted when it came.
+                // Only IPFIX numbers records: units missing behind that message may be these. NetFlow 9 numbers packets, and
+                // that packet was counted when it came.
                 self.waiting.move_end(of.number, read.units);
                 self.sequence.recover(of.end, read.units, ready.is_last);
             }
@@ -128,7 +128,7 @@ impl ExportSession {
         let mut units = 0;
         let most = most_records(bytes);
         let cut = MalformedMessage::Record { id };
-        // RFC 7011 section 3.3.1: what is shorter than any record is padding.
+        // RFC 7011 section 3.3.1: bytes that are too few for any record are padding.
         while reader.left() >= template.least {
             if units >= most {
                 let skipped = skip_records(template, &mut reader);
@@ -197,7 +197,7 @@ fn size(bytes: &[u8]) -> u32 {
     clamp_to_u32(bytes.len())
 }
 
-/// Takes a record's values one by one. Says whether they were all there.
+/// Takes a record's values one by one. Returns whether they were all there.
 fn walk(
     fields: &[TemplateField],
     reader: &mut ByteReader<'_>,

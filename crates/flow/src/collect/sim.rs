@@ -21,7 +21,7 @@ pub(super) fn decode(
     }
     let moment = MessageTime { sent_ns: header.base_ns, ..MessageTime::default() };
     let claim = MessageClaim {
-        // Gaps are far shorter than what 32 bits count.
+        // Gaps are far shorter than the range of 32 bits.
         number: low32(header.event_sequence),
         fingerprint: fingerprint(bytes),
         sent_s: low32(header.base_ns / 1_000_000_000),

@@ -66,7 +66,7 @@ pub(super) const fn entry_memory() -> usize {
         + map::<IpAddr, AddressUse>(5)
         + map::<(IpAddr, usize, ExporterIdentity), ()>(5)
         + map::<(usize, IpAddr), ()>(5);
-    // A leaf of the maps above has five entries at least, and what is above the leaves is less than half of them.
+    // A leaf of the maps above has five entries at least, and the levels above the leaves are less than half of them.
     let shown = size_of::<super::SessionCounts>()
         + size_of::<super::ReportedLosses>()
         + size_of::<ExporterIdentity>();
@@ -112,7 +112,7 @@ impl ExporterTable {
         self.known.keys()
     }
 
-    /// Those of one connection or file.
+    /// Returns the exporters of one connection or file.
     pub(super) fn of_source(&self, source: super::MessageSource) -> Vec<ExporterIdentity> {
         let from = ExporterIdentity { source, protocol: super::ExportProtocol::Ipfix, domain: 0 };
         // Identities are ordered by their source first, and `from` is the least of this one.
@@ -240,7 +240,7 @@ impl ExporterTable {
         self.order.range((standing, 0)..=(standing, u64::MAX)).next().map(|(_, exporter)| exporter)
     }
 
-    /// The same among those of one address.
+    /// Returns the same among the exporters of one address.
     pub(super) fn silent_longest_at(
         &self,
         address: IpAddr,

@@ -209,7 +209,7 @@ fn lost_late_and_doubled_messages_are_told_apart() {
     assert_eq!(heard.others, [ReceivedMessage::Gap { units: 2 }, ReceivedMessage::Gap { units: 1 }]);
 }
 
-/// A minute later.
+/// Returns the message as sent a minute later.
 fn later(mut message: Vec<u8>) -> Vec<u8> {
     message[7] += 60;
     message

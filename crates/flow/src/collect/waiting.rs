@@ -1,10 +1,10 @@
 //! Keeps data that arrived before its template, until the template arrives or for a bounded time.
 //!
-//! It does not read the data and counts nothing for the exporter: it returns how many bytes it had to give up. An empty set
-//! is not kept. Keeping, giving up and giving out one set takes the same time however many wait.
+//! The module does not read the data and counts nothing for the exporter: it returns the number of bytes it gave up. An empty
+//! set is not kept. Keeping, giving up and taking out one set takes the same time however many wait.
 //!
-//! Invariant: `bytes` is the sum of what is kept, `blocks` what its blocks of memory cost, and every message in `messages` has
-//! at least one set in `sets`.
+//! Invariant: `bytes` is the sum of the kept sets, `blocks` the memory of their blocks, and every message in `messages` has at
+//! least one set in `sets`.
 
 use super::draft::MessageTime;
 use super::memory::{block, map};
@@ -44,7 +44,7 @@ struct MessageWithSets {
     sets: u32,
 }
 
-/// All that waits in a session.
+/// Sets of a session that wait for their templates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitingSets {
     /// Sets in the order of arrival.

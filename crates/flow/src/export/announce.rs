@@ -1,5 +1,4 @@
-//! Writes what an exporter sends besides flow records: templates, the meaning of our own elements, names of interfaces,
-//! sampling, the ledger.
+//! Writes the exporter's own records: templates, the meaning of our own elements, names of interfaces, sampling, the ledger.
 //!
 //! Options records count in IPFIX sequence numbers, templates do not; [`OpenRecordKind`] says which is which.
 
@@ -17,7 +16,7 @@ use crate::narrow::{fitting_u8, fitting_u16};
 /// An interface that records speak of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnouncedInterface {
-    /// Its index in the kernel, as in [`FlowRecord::input`](crate::FlowRecord::input).
+    /// Index of the interface in the kernel, as in [`FlowRecord::input`](crate::FlowRecord::input).
     pub index: u32,
     pub name: String,
     /// Description by the user.

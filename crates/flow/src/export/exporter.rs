@@ -1,6 +1,6 @@
 //! The exporter: records in, messages out, with templates and options where they are due.
 //!
-//! One exporter speaks for one transport session: its sequence numbers are of that session.
+//! One exporter serves one transport session: its sequence numbers are of that session.
 
 use super::announce;
 use super::netflow5::FiveMessage;

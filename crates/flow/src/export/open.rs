@@ -18,7 +18,7 @@ pub(super) enum OpenRecordKind {
     /// A template, or a template of options.
     Template,
     Options,
-    /// A flow record, and what it stands for.
+    /// A flow record, with its counts.
     Flow(CarriedRecords),
 }
 
@@ -58,7 +58,7 @@ pub(super) struct OpenMessage {
 
 impl OpenMessage {
     pub(super) fn new(options: &ExportOptions) -> Self {
-        // The upper bound is what the length field of IPFIX can say. The lower one leaves room for any template and any
+        // The upper bound is the largest value of IPFIX's length field. The lower one leaves room for any template and any
         // record, because neither may be split over two messages.
         let limit = options.message_bytes.clamp(ExportOptions::LEAST_BYTES, usize::from(u16::MAX));
         let mut open = Self {
@@ -120,7 +120,7 @@ impl OpenMessage {
 
     /// Gives a message that the last connection did not take its number on the new one.
     pub(super) fn renumber(&mut self, message: &mut [u8], step: u32) {
-        // Only IPFIX: NetFlow 9 goes over UDP, which has no connection to lose.
+        // Only IPFIX is renumbered: NetFlow 9 goes over UDP, which has no connection to lose.
         if let Some(field) = message.get_mut(8..12).filter(|_| self.format == ExportFormat::Ipfix) {
             field.copy_from_slice(&self.sequence.to_be_bytes());
         }
@@ -163,7 +163,7 @@ impl OpenMessage {
         if self.set.is_some_and(|open| open.id == id) {
             return self.buffer.len() + length + self.padding(open_bytes + length);
         }
-        // Another set: the open one is padded first, then a new header comes. Headers are a multiple of four themselves.
+        // A record of another set pads the open set first, then adds a new header. Headers are a multiple of four themselves.
         self.buffer.len() + self.padding(open_bytes) + SET_HEADER + length + self.padding(length)
     }
 

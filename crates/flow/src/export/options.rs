@@ -55,7 +55,7 @@ pub struct ExportOptions {
     pub domain: u32,
     /// Greatest length of a message.
     pub message_bytes: usize,
-    /// Both directions in one record, where the format can. Otherwise they are two records.
+    /// True for both directions in one record, if the format can. Otherwise they are two records.
     pub biflow: bool,
     /// Interval at which templates, names and sampling are repeated.
     pub refresh: TemplateRefresh,
@@ -65,7 +65,7 @@ pub struct ExportOptions {
     pub flush_after: Nanos,
     /// Sampling interval: one of so many packets is metered; 1: all.
     pub sampling: u32,
-    /// Records say what their flows had since they began: those of a group of meters. Only [IPFIX](ExportFormat::Ipfix) with
+    /// True if records contain the history of their flows: those of a group of meters. Only [IPFIX](ExportFormat::Ipfix) with
     /// both directions in one record can.
     pub has_history: bool,
     /// Names of the interfaces that records speak of.
@@ -77,7 +77,7 @@ impl ExportOptions {
     pub const DATAGRAM_BYTES: usize = 1500 - 40 - 8;
     /// Message length for streams and files.
     pub const STREAM_BYTES: usize = 16_384;
-    /// A message has room for any template and the longest record; at most what its length field can say.
+    /// Shortest message limit: a message has room for any template and the longest record.
     pub(crate) const LEAST_BYTES: usize = 512;
 
     /// Returns whether a message that was opened at `opened_ns` has waited long enough.

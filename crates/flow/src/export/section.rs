@@ -273,7 +273,7 @@ const fn reverse(record: &FlowRecord) -> &FlowHalf {
     if record.reverse.packets == 0 { &record.forward } else { &record.reverse }
 }
 
-/// Element 351: its first byte says what the rest is; 1 is VXLAN.
+/// Returns element 351: its first byte is the kind of the rest; 1 is VXLAN.
 const fn segment(record: &FlowRecord) -> u64 {
     match record.key.tunnel {
         TunnelKind::Vxlan => 1 << 56 | record.key.tunnel_id as u64,

@@ -111,7 +111,7 @@ impl ExportTemplate {
         made.collect()
     }
 
-    /// Its fields, in order.
+    /// Returns its fields, in order.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &section::SectionField> {
         self.sections.iter().flat_map(|section| section.fields)
     }

@@ -100,7 +100,7 @@ fn ipfix_numbers_count_data_records_and_options_but_no_templates() {
         assert_eq!(sequence, expected);
         expected += step;
     }
-    // Two directions of 1000 flows, four records of the ledger each time, and what our own elements are called.
+    // The records are two directions of 1000 flows, four records of the ledger each time, and the names of our own elements.
     let types = section::own::ALL.len() + crate::account::ACCOUNTS.len();
     assert_eq!(expected as usize, 2000 + 4 * 10 + types);
     assert_eq!((wire.carried.records, wire.carried.packets), (1000, 5000));
@@ -158,7 +158,7 @@ fn templates_come_again_by_time_and_by_messages_over_udp_and_once_in_streams() {
     assert_eq!(by(refresh, SECOND), 3, "at 0, 60 and 120 s");
     assert_eq!(by(TemplateRefresh::Every { time: Nanos::MAX, messages: 60 }, 0), 3);
     assert_eq!(by(TemplateRefresh::OnConnection, SECOND), 1);
-    // Also when nothing is metered.
+    // The templates are sent also when nothing is metered.
     let mut exporter = exporter(ExportFormat::Ipfix);
     let mut wire = ExportWire::default();
     for second in 0..=120 {
@@ -217,7 +217,7 @@ fn netflow_5_says_what_it_can_and_counts_the_rest() {
         FlowRecord { key: FlowKey { source: [1; 16], destination: [2; 16], ..record().key }, ..record() };
     exporter.record(&v6, NOW, &mut wire);
     assert_eq!((exporter.unfit().records, exporter.unfit().packets), (1, 5));
-    // More than 32 bits, in lines that add up.
+    // Counts of more than 32 bits go into several lines that add up.
     let mut large = record();
     large.reverse = FlowHalf::default();
     large.forward.bytes = 3 * u64::from(u32::MAX) - 1;

@@ -19,7 +19,7 @@ impl MeterCoverage {
     }
 }
 
-/// A watermark and what it vouches for: all records that left a table between the two times have been exported whole.
+/// A watermark and the span it vouches for: all records that left a table between the two times have been exported whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExportedSpan {
     /// [`NEVER_WHOLE`]: the records before the watermark have been exported, but they may lack the beginnings of flows.
@@ -53,7 +53,7 @@ impl ExportedSpan {
     pub(super) fn joined(mark: Option<Self>, latest: Self) -> Option<Self> {
         let is_whole = latest.whole_from_ns != NEVER_WHOLE;
         if is_whole && latest.watermark_ns < latest.whole_from_ns {
-            // It still exports what it has from before it was complete.
+            // The member still exports records from before it was complete.
             return mark;
         }
         let joins = mark.filter(|mark| latest.whole_from_ns <= mark.watermark_ns);

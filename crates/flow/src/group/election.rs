@@ -36,7 +36,7 @@ pub struct GroupElection {
     peers: PeerTable,
     /// The latest term that this member was in or knows of.
     latest_term: GroupTerm,
-    /// While active: what this member and its predecessors have exported.
+    /// While active: the span that this member and its predecessors have exported.
     exported: ExportedSpan,
     /// While standby: the span that the active member has exported. A takeover replays from its end. `None`: no advertisement
     /// came from a member that exports records as whole as this one's.

@@ -15,14 +15,14 @@ const EARLIER_BOOTS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeardOutcome {
     Accepted,
-    /// Sent by this member itself.
+    /// The advertisement was sent by this member itself.
     OwnEcho,
     /// Another process has this member's number: the group is not configured correctly.
     SameMeter,
     /// The advertisement is not later than one that was accepted, or is of an earlier boot.
     Repeated,
     TooManyPeers,
-    /// Its fields contradict each other.
+    /// The fields of the advertisement contradict each other.
     Invalid,
 }
 

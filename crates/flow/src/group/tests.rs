@@ -58,7 +58,7 @@ fn leader(options: ElectionOptions) -> (GroupElection, u64, GroupTerm) {
 #[test]
 fn a_member_alone_listens_and_then_takes_over() {
     let (member, ms, term) = leader(options(7));
-    // Three intervals, and of the fourth what priority 100 waits.
+    // Detection takes three intervals; the fourth is the wait of priority 100.
     assert_eq!((ms, term), (37, GroupTerm { count: 1, meter: 7 }));
     assert_eq!(member.watermark(), Some(0));
     let hasty = ElectionOptions { priority: 255, ..options(7) };
@@ -145,7 +145,7 @@ fn of_several_standbys_the_one_of_highest_priority_moves_first() {
 #[test]
 fn of_two_active_members_the_later_term_stays() {
     let (mut member, ms, _) = leader(options(5));
-    // The same count: the greater number.
+    // With the same count, the greater number wins.
     member.heard(&active(4, 1, 1, 0), at(ms));
     assert_eq!(member.tick(at(ms)).change, None);
     member.heard(&active(6, 1, 1, 33), at(ms));
@@ -174,7 +174,7 @@ fn a_preempting_member_waits_until_it_is_ready() {
     let mut member = member(ElectionOptions { preempt: true, priority: 150, ..options(1) });
     member.set_coverage(MeterCoverage::since(5));
     for n in 0..20 {
-        // Its flows are whole from 15 on, but the active member has not exported what was before that.
+        // Its flows are whole from 15 on, but the active member has not exported the records before that.
         if n == 10 {
             member.set_coverage(MeterCoverage { seen_since_ns: 5, complete_from_ns: Some(15) });
         }
@@ -323,7 +323,7 @@ fn watermarks_do_not_run_ahead_after_two_takeovers() {
     let (_, change) = first_change(&mut third, 50..100).unwrap();
     let term = GroupTerm { count: 3, meter: 3 };
     assert_eq!(change, RoleChange::BecameActive { term, replay_from_ns: 95 });
-    // It has exported nothing yet, and says so.
+    // It has exported nothing yet, and reports that.
     assert_eq!(third.watermark(), Some(95));
     third.set_watermark(term, 120);
     third.set_watermark(term, 110);

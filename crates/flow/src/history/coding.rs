@@ -74,7 +74,7 @@ const fn kind(number: u64) -> Option<LandmarkKind> {
 fn counts(counts: CountTotals, out: &mut Vec<u8>) {
     number(counts.packets, out);
     number(counts.bytes, out);
-    // Mostly a few bytes more for each packet.
+    // The difference is mostly a few bytes for each packet.
     signed(counts.frame_bytes.wrapping_sub(counts.bytes), out);
 }
 

@@ -24,7 +24,7 @@ pub enum LinkKind {
     Wireless,
     /// A frame of IEEE 802.11 behind a radiotap header.
     Radiotap,
-    /// A PPI header, which says what follows.
+    /// A PPI header, which states the type of the next one.
     Ppi,
     /// The netfilter log of Linux.
     Nflog,

@@ -87,14 +87,14 @@ fn of_version(bytes: &[u8]) -> Option<u16> {
     }
 }
 
-/// Per-Packet Information: version, flags, length, and the link type of what follows, all little-endian.
+/// Reads Per-Packet Information: version, flags, length, and the link type of the rest, all little-endian.
 fn ppi(bytes: &[u8]) -> Option<NextLayer> {
     let link = LinkKind::of_number(little(bytes, 4)?)?;
     let is_known_version = bytes.first() == Some(&0);
     is_known_version.then_some(NextLayer::Link(link, little(bytes, 2)?.into()))
 }
 
-/// PPP (RFC 1661), in frames like those of HDLC (RFC 1662) or without; on a serial line, also what Cisco sends there.
+/// Reads PPP (RFC 1661), in frames like those of HDLC (RFC 1662) or without; on a serial line, also Cisco's HDLC.
 fn ppp(bytes: &[u8]) -> Option<LinkPayload> {
     let at = match bytes.first_chunk()? {
         // HDLC: address "all stations", control "unnumbered information".

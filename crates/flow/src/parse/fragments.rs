@@ -114,7 +114,7 @@ impl FragmentTable {
         let keep_ns = self.keep_ns;
         let now = packet.at_ns;
         let Some(set) = self.set(&key) else { return };
-        // The same packet again, then a free place, then the oldest: no packet takes two places of a set.
+        // Places are tried in this order: the same packet again, a free place, the oldest. No packet takes two places of a set.
         let same = set.iter().position(|entry| entry.is_used && entry.key == key);
         let place = same.or_else(|| set.iter().position(|entry| entry.is_free_at(now, keep_ns)));
         let evicted = place.is_none();

@@ -1,4 +1,4 @@
-//! IPv4 and IPv6 headers, and the headers between them and what they carry.
+//! IPv4 and IPv6 headers, and the headers between them and the transport.
 //!
 //! A stated length of zero has two causes: the packet was captured on its sender before the card cut it into segments, or it
 //! is an IPv6 jumbogram (RFC 2675). Then the length of the frame counts, and the packet is marked: it may be several on the wire.
@@ -97,7 +97,7 @@ pub(super) fn v6<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
         return Err(IgnoredReason::BadIp);
     }
     let stated = usize::from(be16(head, 4));
-    // "No next header" is the one case in which a payload of zero bytes is meant.
+    // "No next header" is the one case in which a payload of zero bytes is really empty.
     let states_none = stated == 0 && head[6] != NOTHING;
     let payload = if states_none { rest.wire() } else { stated };
     let rest = rest.limit(payload);

@@ -1,6 +1,6 @@
 //! Headers below IP: Ethernet, VLAN tags, MPLS, PPPoE, in any order that makes sense.
 //!
-//! An MPLS stack does not say what follows it. IP is recognised by its version and a consistent header; Ethernet (a
+//! An MPLS stack does not state the type of its payload. IP is recognised by its version and a consistent header; Ethernet (a
 //! pseudowire), with a control word or without, by a known type.
 
 use super::span::{FrameSpan, be16};
@@ -77,7 +77,7 @@ pub(super) fn walk<'a>(
     let mut next = first;
     let mut bytes = bytes;
     let mut tags = 0;
-    // One turn more than headers are allowed: the last one finds IP.
+    // The loop runs once more than headers are allowed: the last turn finds IP.
     for _ in 0..=MOST {
         next = match next {
             LinkNext::Ethernet => {
@@ -110,7 +110,7 @@ const fn is_mpls(kind: u16) -> bool {
     matches!(kind, 0x8847 | 0x8848)
 }
 
-/// Each step takes its header off the front and says what follows.
+/// Result of a step: it takes its header off the front and returns the type of the next one.
 type LinkStep = Result<LinkNext, IgnoredReason>;
 
 #[inline]
@@ -168,7 +168,7 @@ fn ppp(bytes: &mut FrameSpan<'_>) -> LinkStep {
     ppp_type(protocol).map(LinkNext::Type).ok_or(IgnoredReason::NotIp)
 }
 
-/// The Ethernet type of what a PPP protocol carries; `None` if that is not metered.
+/// Returns the Ethernet type of a PPP protocol's payload; `None` if that is not metered.
 pub(super) const fn ppp_type(protocol: u16) -> Option<u16> {
     match protocol {
         0x0021 => Some(IPV4),
@@ -195,7 +195,7 @@ fn mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
     Err(IgnoredReason::TooDeep)
 }
 
-/// Guesses what follows an MPLS stack, the surest guess first: an IP header that is consistent, then Ethernet, then
+/// Guesses the type of an MPLS stack's payload, the surest guess first: an IP header that is consistent, then Ethernet, then
 /// Ethernet behind a control word.
 fn below_mpls(bytes: &mut FrameSpan<'_>) -> LinkStep {
     let first = bytes.bytes.first().ok_or(IgnoredReason::ShortIp)?;

@@ -1,4 +1,4 @@
-//! Merged packets, counted as what they were on the wire.
+//! Merged packets, counted as the packets that they were on the wire.
 //!
 //! A sender leaves it to the card to cut a long packet into segments (TSO, USO), and a receiving kernel or card merges the segments of a
 //! flow (GRO, LRO). On the wire each segment has all headers down to that of the transport, and `segment_bytes` of the payload; the
@@ -52,7 +52,7 @@ pub struct ChosenSegments {
     pub has_last: bool,
 }
 
-/// An IP packet in a frame, and what it carries.
+/// An IP packet in a frame, and its transport.
 #[derive(Clone, Copy, Debug)]
 struct NestedIp {
     ip_at: usize,

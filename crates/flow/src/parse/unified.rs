@@ -1,8 +1,8 @@
 //! Reads the records of the BPF program in the driver, which has parsed the headers, into [`PacketInfo`]s.
 //!
-//! The program (`bpf/meter.bpf.c` in `sys`) reads what is plain: Ethernet, at most two VLAN tags, IP without options or
-//! extension headers, whole packets of TCP, UDP, SCTP and ICMP that are no tunnels. All else comes up as the beginning of the
-//! frame, for the [`FrameParser`](super::FrameParser).
+//! The program (`bpf/meter.bpf.c` in `sys`) reads only common packets: Ethernet, at most two VLAN tags, IP without options or
+//! extension headers, whole packets of TCP, UDP, SCTP and ICMP that are no tunnels. All other frames are handed up with their
+//! first bytes, for the [`FrameParser`](super::FrameParser).
 //!
 //! Invariant: a record and the frame it was made of give the same packet.
 

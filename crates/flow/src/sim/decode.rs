@@ -1,4 +1,4 @@
-//! Reads datagrams into events. Any bytes are fine: what is not SIM is an error that says why, never a panic.
+//! Reads datagrams into events. Any bytes are accepted: bytes that are not SIM give an error with the reason, never a panic.
 //!
 //! Sequence numbers are returned, not judged: the receiver of many datagrams finds out which one is missing.
 
@@ -16,14 +16,14 @@ pub enum SimError {
     /// A version that is not known here.
     #[error("SIM version {0} is not supported: packetrig reads version {VERSION}")]
     Version(u8),
-    /// Shorter than its header, or than its header says.
+    /// The datagram is shorter than its header, or than the length in its header.
     #[error("the SIM datagram is cut: {have} of {want} bytes are left")]
     Cut {
         have: usize,
         /// Bytes there should be.
         want: usize,
     },
-    /// Its length is not that of its items.
+    /// The length of the datagram is not that of its items.
     #[error("{left} bytes follow the last item of the SIM datagram")]
     Left { left: usize },
     /// An item of unknown kind.
@@ -48,7 +48,7 @@ pub struct SimDatagram {
     pub base_ns: u64,
 }
 
-/// One thing a datagram says.
+/// One item of a datagram.
 #[expect(clippy::large_enum_variant, reason = "handed on from the stack at once, and a ledger is rare")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SimItem {

@@ -1,6 +1,6 @@
 //! End of flows: handles due timers and reports records.
 //!
-//! Invariant: what was counted leaves in a record before it is forgotten.
+//! Invariant: counts leave in a record before they are forgotten.
 
 use super::history::FlowHistories;
 use super::index::NONE;
@@ -19,7 +19,8 @@ struct ExpiredSlots {
 }
 
 impl<H: MemoryHints> FlowTable<H> {
-    /// Reports what is due for a flow by a time. Returns whether the flow continues; if not, its slot still holds its key.
+    /// Reports everything that is due for a flow by a time. Returns whether the flow continues; if not, its slot still holds
+    /// its key.
     pub(super) fn settle(&mut self, slot: usize, at_ns: u64, outlet: &mut impl FlowOutlet) -> bool {
         loop {
             let due = self.limits.deadline(&self.hot[slot]);

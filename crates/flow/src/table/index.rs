@@ -1,8 +1,8 @@
 //! The index of the flow table: hash -> slot, in buckets of one cache line.
 //!
 //! A flow is in its first bucket, or, if that was full, in its second; the first counts those that it sent away, so that a
-//! search mostly ends after one line. A full pair moves one flow of its sixteen to that one's other bucket. Buckets hold
-//! tags of the hash, never keys: what is found has to be compared.
+//! search mostly ends after one line. A full pair moves one flow of its sixteen to that one's other bucket. Buckets hold tags
+//! of the hash, never keys, so a match must be compared with the key.
 //!
 //! Invariant: a slot is in the index exactly once, in one of the two buckets of its flow's hash.
 
@@ -14,7 +14,7 @@ pub(super) const NONE: u32 = u32::MAX;
 const WIDTH: usize = 8;
 /// A bucket is full this often, in thirds: two.
 const LOAD: (u64, u64) = (2, 3);
-/// This many flows sent away are not counted any more.
+/// Limit of the counter of flows sent away; at the limit it no longer counts.
 const STUCK: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug)]

@@ -108,7 +108,7 @@ impl<H: MemoryHints> FlowTable<H> {
             if timer.wait == TimerReason::Silence && timer.tick <= due.tick {
                 break;
             }
-            // It had packets: its timer goes to where it belongs by now, out of the way of the next search.
+            // The flow had packets: its timer is set to its present end, out of the way of the next search.
             self.wheel.clear(slot);
             self.wheel.set(slot, timer.tick, timer.wait);
         }

@@ -1,4 +1,4 @@
-//! Options of the flow table: what is in a key, when flows end, and what happens when the table is full.
+//! Options of the flow table: the parts of a key, the timeouts, and the behaviour of a full table.
 
 use crate::history::GroupMark;
 use packetrig_units::Nanos;
@@ -31,7 +31,8 @@ pub struct TableOptions {
     pub sampling: u32,
     /// Behaviour of a new flow at a full table.
     pub when_full: WhenFull,
-    /// The meter is one of a group, so records say what their flows had since they began. Needs [biflow](Self::biflow).
+    /// Mark of the meter if it is one of a group; then records contain the history of their flows. Needs
+    /// [biflow](Self::biflow).
     pub group: Option<GroupMark>,
     /// True if no packet came before the first one, as in a file: flows begin with their first packets.
     pub begins_with_all: bool,

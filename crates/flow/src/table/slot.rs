@@ -1,8 +1,8 @@
 //! The memory of a flow, in three parts by how often they are touched.
 //!
-//! [`HotSlot`] is one cache line and all that a packet of a known flow touches. [`ColdSlot`] is written when a flow opens and read
-//! when it is reported. [`RareCounts`] is for what most flows have not: addresses around a tunnel, and counts too large for the
-//! narrow counters of [`HotSlot`], which go over there before they overflow.
+//! [`HotSlot`] is one cache line, and a packet of a known flow touches nothing else. [`ColdSlot`] is written when a flow opens
+//! and read when it is reported. [`RareCounts`] holds values that most flows lack: addresses around a tunnel, and counts too
+//! large for the narrow counters of [`HotSlot`], which are moved there before they overflow.
 //!
 //! Invariant: a count is the narrow counter and, if [`HAS_RARE`] is set, the wide one, added.
 
@@ -39,7 +39,7 @@ pub(super) const CLOSING: u8 = TCP_FIN | TCP_RST;
 pub(super) struct HotSlot {
     /// The key, and the state.
     pub(super) words: [u64; 2],
-    /// First packet of this part.
+    /// Time of the first packet of this part.
     pub(super) start: u64,
     /// Last packet; kept from part to part.
     pub(super) last: [u64; 2],
@@ -55,7 +55,7 @@ pub(super) struct HotSlot {
 #[repr(align(64))]
 pub(super) struct ColdSlot {
     pub(super) words: [u64; 6],
-    /// First packet of this part, by direction.
+    /// Time of the first packet of this part, by direction.
     first: [u64; 2],
     /// Losses of the meter that were known when this part began.
     losses: u32,

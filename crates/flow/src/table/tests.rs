@@ -64,7 +64,7 @@ fn metered(table: &mut FlowTable<()>, packets: &[PacketInfo]) -> Vec<FlowRecord>
     records
 }
 
-/// All records of some packets.
+/// Returns all records of some packets.
 fn all(options: &TableOptions, packets: &[PacketInfo]) -> Vec<FlowRecord> {
     let mut table = FlowTable::new(options);
     let mut records = metered(&mut table, packets);
@@ -383,7 +383,7 @@ fn what_is_in_the_key_is_the_users_choice() {
     assert_eq!(records[2].key, FlowKey::of(&stacked));
 }
 
-/// The same numbers whatever the secret is, and in the same order.
+/// The flow numbers and their order do not depend on the secret.
 #[test]
 fn the_secret_changes_no_record() {
     let packets: Vec<_> =

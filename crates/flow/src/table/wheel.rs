@@ -161,7 +161,7 @@ impl TimerWheel {
 
     /// Takes the next timer that rings by a tick. If there is none, the tick has been passed.
     pub(super) fn ring_by(&mut self, tick: u64) -> Option<u32> {
-        // Only as many words as the time that has come: an idle table would otherwise search its whole wheel every time.
+        // Only the words up to the present time are searched: an idle table would otherwise search its whole wheel every time.
         let words = (tick.saturating_sub(self.passed) / 64).min(self.ticks / 64) as usize + 1;
         let both = [TimerReason::Silence, TimerReason::Part]
             .into_iter()

@@ -313,7 +313,7 @@ impl Group {
         }
     }
 
-    /// The export looks: it sends what was not sent yet, if it may.
+    /// Sends the kept records that were not sent yet, if the member may export.
     fn send_kept(&mut self, index: usize) {
         let now = self.now();
         let meter = &mut self.meters[index];
@@ -376,7 +376,7 @@ impl Group {
         }
     }
 
-    /// The way to the collector works again: the transport repeats what was not acknowledged.
+    /// The way to the collector works again: the transport repeats everything without an acknowledgement.
     fn resend(&mut self, index: usize, boot: u64, number: usize) {
         let is_acknowledging = self.world.watermark == WatermarkFrom::Acknowledgement;
         let meter = &self.meters[index];

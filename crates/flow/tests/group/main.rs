@@ -47,13 +47,14 @@ fn without_faults_no_role_changes_and_nothing_is_sent_twice() {
     }
 }
 
-/// Records come twice from the margin, from the time between two advertisements, and from what was on its way to the collector.
+/// Records come twice from the margin, from the time between two advertisements, and from messages on their way to the
+/// collector.
 #[test]
 fn a_failure_repeats_only_what_was_exported_since_the_last_watermark() {
     for seed in 0..SEEDS / 3 {
         let mut world = World::calm_without_preemption(seed);
         world.kills = (0..world.meters).map(|meter| (meter, 300, None)).collect();
-        // One that is not active stays: the others are killed when it is known which one is.
+        // One inactive member stays: the others are killed once it is known which one is inactive.
         let stays = Group::new(World::calm_without_preemption(seed), Breakage::None).active_at(300);
         world.kills.retain(|(meter, _, _)| Some(*meter) == stays);
         let outcome = run(world.clone());

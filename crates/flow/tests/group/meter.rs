@@ -1,4 +1,4 @@
-//! A model of one meter: its records, what it keeps of them, and its election.
+//! A model of one meter: its records, the ones it keeps, and its election.
 
 use packetrig_flow::group::{ElectionOptions, GroupElection, GroupRole, GroupTerm, MeterCoverage};
 use packetrig_units::MonoTime;
@@ -77,7 +77,7 @@ impl Meter {
         self.election.set_coverage(coverage(self.sees_since_ns, now_ns));
     }
 
-    /// Forgets what the active member has exported.
+    /// Forgets the records that the active member has exported.
     pub(crate) fn trim(&mut self, margin_ns: u64) {
         if self.role().is_active() {
             return;
@@ -88,7 +88,7 @@ impl Meter {
         }
     }
 
-    /// Forgets what the collector has, and advances the watermark to the first record that it may not have.
+    /// Forgets the records that the collector has, and advances the watermark to the first record that it may not have.
     pub(crate) fn advance(&mut self, table_ns: u64) {
         let GroupRole::Active { term } = self.role() else { return };
         while self.kept.front().is_some_and(|record| record.is_acknowledged) {

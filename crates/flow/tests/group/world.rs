@@ -2,7 +2,7 @@
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// splitmix64.
+/// The splitmix64 generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 

@@ -1,4 +1,4 @@
-//! The collector: what it stored is all that it knows after a restart.
+//! A model of the collector: its stored records are all that it knows after a restart.
 
 use packetrig_flow::FlowRecord;
 use packetrig_flow::collect::{GroupOptions, GroupedFlows};
@@ -37,7 +37,7 @@ impl Collector {
         self.unplaced += self.groups.groups().map(|(_, counts)| counts.unplaced_packets).sum::<u64>();
     }
 
-    /// Dies, and is started again: what it had taken in the last time is not in its files.
+    /// Stops and starts again: records of the last time are not in its files.
     pub(crate) fn restart(&mut self, unsaved_ns: u64, now_ns: u64) {
         self.note_unplaced();
         self.stored.retain(|(at_ns, _)| at_ns + unsaved_ns < now_ns);

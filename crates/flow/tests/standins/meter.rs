@@ -1,4 +1,4 @@
-//! A meter: its table, and what it keeps while another one exports.
+//! A meter: its table, and the records it keeps while another one exports.
 
 use super::traffic::SECOND;
 use packetrig_flow::table::{FlowTable, TableOptions};

@@ -32,9 +32,9 @@ impl Random {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlowContent {
     Distinct,
-    /// All the same.
+    /// All packets carry the same content.
     Constant,
-    /// One of a few.
+    /// Each packet carries one of a few contents.
     Few(u32),
 }
 
@@ -73,7 +73,7 @@ impl FlowPlan {
         }
     }
 
-    /// Its packets between two times, in order of each direction.
+    /// Returns its packets between two times, in order of each direction.
     pub(crate) fn packets(&self, from_ns: u64, to_ns: u64, random: &mut Random, out: &mut Vec<PacketInfo>) {
         for direction in 0..2 {
             let mut at_ns = from_ns + random.between(0, self.mean_ns[direction]);

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 
 const BEGIN: u64 = 1_790_000_000 * SECOND;
 const STEP: u64 = 50 * MILLI;
-/// Another meter takes over after that.
+/// Time after which another meter takes over.
 const DETECTION: u64 = 300 * MILLI;
 /// A standby sends the records that left its table this long before the time up to which the active meter is known to have
 /// sent.
 const MARGIN: u64 = 4 * SECOND;
-/// Longer than all that happens.
+/// Longest time of a run.
 const MOST: u64 = 120 * SECOND;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +21,16 @@ enum Fault {
     Kill {
         for_ns: u64,
     },
-    /// It ends as it should, and is started again.
+    /// The meter stops in order, and is started again.
     Stop {
         for_ns: u64,
     },
-    /// It stands still; its ring keeps the packets or loses them.
+    /// The meter stands still; its ring keeps the packets or loses them.
     Freeze {
         for_ns: u64,
         is_lost: bool,
     },
-    /// Its copy of the link carries nothing.
+    /// Its copy of the link carries no packets.
     Cut {
         for_ns: u64,
     },
@@ -367,7 +367,7 @@ impl Running {
         }
         if self.cut_until[at] > 0 && now_ns >= self.cut_until[at] {
             self.cut_until[at] = 0;
-            // It knows from its peers that packets came elsewhere.
+            // The meter knows from its peers that packets arrived elsewhere.
             meter.lose(now_ns);
         }
     }

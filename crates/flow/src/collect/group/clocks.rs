@@ -26,9 +26,9 @@ pub(super) struct MeterClocks {
 /// Time from which on a meter has seen everything.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeterSight {
-    /// It began to follow a flow that was going on.
+    /// Time at which it began to follow a flow that was already running.
     strange_since: u64,
-    /// It has followed all flows since then, and reported one of which other meters know landmarks.
+    /// Time since which it has followed all flows, once it has reported a flow of which other meters know landmarks.
     whole_since: Option<u64>,
     /// Time of its last record, by the collector's clock.
     heard_at: u64,
@@ -121,7 +121,7 @@ mod tests {
             assert_eq!(clocks.knows(2), n >= 5);
             clocks.learn((2, 1000 * n + 700), (1, 1000 * n));
         }
-        // One that was late.
+        // One packet was late.
         clocks.learn((1, 90_000), (2, 99_000));
         assert_eq!((clocks.common(2, 10_700), clocks.common(1, 10_700)), (10_000, 10_700));
         for n in 0..5 {

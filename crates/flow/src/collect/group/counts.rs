@@ -14,9 +14,9 @@ pub(super) const SWITCHES: usize = 64;
 pub struct GroupCounts {
     /// Records that arrived.
     pub records: u64,
-    /// Those that had nothing new.
+    /// Records that had no new packets.
     pub repeated: u64,
-    /// Those that had something new and something that was there already.
+    /// Records that had some new packets and some that were stored already.
     pub overlapping: u64,
     /// Packets that were there already.
     pub known_packets: u64,
@@ -24,7 +24,7 @@ pub struct GroupCounts {
     pub recovered_packets: u64,
     /// Packets of meters that came while their flows were going on; another meter reports them.
     pub unplaced_packets: u64,
-    /// Directions of flows that were forgotten too early for lack of memory; what they had may be there twice.
+    /// Directions of flows that were forgotten too early for lack of memory; their packets may be stored twice.
     pub forgotten: u64,
     /// Packets that are new.
     pub packets: u64,
@@ -58,9 +58,9 @@ pub struct GroupSwitch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterPart {
     pub records: u64,
-    /// Packets of its records: what is less than [`GroupCounts::packets`] it has not seen, or not reported.
+    /// Packets of its records. If they are fewer than [`GroupCounts::packets`], it has not seen the rest, or not reported it.
     pub packets: u64,
-    /// Those that no other meter had reported before.
+    /// Packets that no other meter had reported before.
     pub new_packets: u64,
     /// Time at which its last record arrived.
     pub heard_ns: u64,

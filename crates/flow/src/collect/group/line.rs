@@ -8,7 +8,7 @@ use crate::history::{CountTotals, Landmark, LandmarkKind};
 const LANDMARKS: usize = 5;
 /// Meters and their starts whose first packet has a known position.
 const ORIGINS: usize = 3;
-/// Intervals that are kept apart. Beyond that, what is between the first two counts as stored.
+/// Intervals that are kept apart. If there are more, the hole between the first two counts as stored.
 const SPANS: usize = 4;
 
 /// Largest offset of two meters' clocks before it is measured. A packet that is alone for twice as long is recognised without
@@ -66,8 +66,8 @@ pub(super) struct PlacedEnd {
 
 /// Positions that have known distances from each other. Only differences matter, so they may be below zero.
 ///
-/// Invariant: no position is greater than the true one. A meter may have lost packets between two landmarks, so it may say too
-/// little of what is between them, and never too much.
+/// Invariant: no position is greater than the true one. A meter may have lost packets between two landmarks, so it may report
+/// too few packets between them, and never too many.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     /// Stored intervals, disjoint and in order.

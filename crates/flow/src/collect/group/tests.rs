@@ -76,7 +76,7 @@ impl Meter {
 
 /// A packet of one of four flows: which way it goes, after how long, and its TCP flags.
 fn packets() -> impl Strategy<Value = Vec<(u8, bool, u64, u8)>> {
-    // Pauses near the idle timeout and the grace, with and without what the flow lingers, are the hard ones.
+    // Pauses near the idle timeout and the grace, with and without the time that flows linger, are the difficult ones.
     let near = |middle: u64| (0..20_u64).prop_map(move |more| middle * MILLI + more * MILLI - 10 * MILLI);
     let pause = prop_oneof![
         6 => (0..900_u64).prop_map(|millis| millis * MILLI),

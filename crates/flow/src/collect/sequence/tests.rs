@@ -119,7 +119,7 @@ proptest! {
             match fate {
                 0 if !first => pending += u64::from(*units),
                 1 if !first => arrivals.extend([(at, number, *units), (at + delay, number, *units)]),
-                // Also the first one may be overtaken.
+                // The first message may be overtaken as well.
                 2 => arrivals.push((at + delay, number, *units)),
                 _ => arrivals.push((at, number, *units)),
             }

@@ -72,7 +72,7 @@ fn newcomers_find_a_place_and_the_established_keep_theirs() {
         let sets = if second == 0 { whole(1) } else { data() };
         many.send(honest, second, sets, u64::from(second) * SECOND);
     }
-    // One datagram each from a thousand addresses, within a second.
+    // Each of a thousand addresses sends one datagram, within a second.
     for n in 0..1000 {
         many.send(sender(1000 + n), 0, whole(1), 20 * SECOND + u64::from(n));
     }
@@ -163,7 +163,7 @@ fn one_address_takes_only_its_own_places() {
         many.send(BoundedSender { domain, ..sender(1_000_000) }, 0, whole(1), 1);
     }
     assert_eq!((many.collector.exporters().count(), many.collector.forgotten().on_trial), (564, 10_000 - 64));
-    // Also one whose domains are established.
+    // An exporter with established domains is bounded too.
     let mut many =
         ManySenders::new(CollectorOptions { exporters_per_address: 3, ..CollectorOptions::default() });
     for second in 0..15 {

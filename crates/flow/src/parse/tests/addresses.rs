@@ -1,4 +1,4 @@
-//! Small shared values.
+//! Small values that several tests share.
 
 use super::*;
 use crate::MAPPED;

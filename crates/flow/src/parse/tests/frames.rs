@@ -15,7 +15,7 @@ pub(super) fn eth(kind: u16, inside: &[u8]) -> Vec<u8> {
     [&TO[..], &FROM, &kind.to_be_bytes(), inside].concat()
 }
 
-/// A tag: goes between an `eth` of the tag's kind and what is tagged.
+/// Builds a tag between an `eth` of the tag's kind and the tagged payload.
 pub(super) fn tag(vlan: u16, kind: u16, inside: &[u8]) -> Vec<u8> {
     [&(0x6000 | vlan).to_be_bytes()[..], &kind.to_be_bytes(), inside].concat()
 }

@@ -30,7 +30,7 @@ const LONGER: u32 = 4;
 /// A packet is like others if one of this many packets before it carries the same content.
 const RECENT: usize = 4;
 
-/// One direction; what each packet needs comes first.
+/// One direction; the fields that each packet needs come first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SeenDirection {
     /// The end of the part for which the latest landmark is chosen.

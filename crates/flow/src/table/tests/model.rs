@@ -105,7 +105,7 @@ impl TableModel {
         (self.flows.len() - 1, 0)
     }
 
-    /// Reports what is due before a packet; whether that one is of the same flow.
+    /// Reports everything due before a packet; returns whether that one is of the same flow.
     fn goes_on(&mut self, at: usize, packet: &PacketInfo) -> bool {
         loop {
             let flow = &self.flows[at];
