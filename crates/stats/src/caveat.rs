@@ -36,7 +36,7 @@ pub enum CaveatKind {
     StoppedListening,
     /// The interface could not be made quiet.
     NotQuiet,
-    /// The load came near what the rig itself can do.
+    /// The load came near the limit of the rig itself.
     NearLimit,
     /// No frame of a stream arrived, or no stream ran.
     NothingMeasured,
@@ -44,7 +44,7 @@ pub enum CaveatKind {
     StoodStill,
     /// A result came after the report was written.
     CameLate,
-    /// Another program that sent did something wrong: what it sent is not known for certain.
+    /// Another program that sent made an error: the frames it sent are not known for certain.
     EngineFailed,
     /// Sending or receiving met an error, and that half of the port did nothing more.
     PortFailed,

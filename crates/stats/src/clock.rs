@@ -27,7 +27,7 @@ pub struct ClockFit {
 }
 
 impl ClockFit {
-    /// One clock, read by two processes.
+    /// Returns the fit of one clock that two processes read.
     pub fn same() -> Self {
         Self::default()
     }
@@ -101,9 +101,9 @@ pub enum FitSource {
     Same,
     /// Messages went to and fro between them.
     InBand,
-    /// Both follow true time by NTP, and say how closely.
+    /// Both follow true time by NTP, and report their accuracy.
     Ntp,
-    /// Both follow true time by PTP, and say how closely.
+    /// Both follow true time by PTP, and report their accuracy.
     Ptp,
 }
 

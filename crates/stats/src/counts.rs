@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinceStart {
     pub frames: u64,
-    /// Their bytes, FCS included.
+    /// Bytes of these frames, FCS included.
     pub bytes: u64,
     /// Time of the first of them.
     pub first: Option<MonoTime>,
@@ -17,7 +17,7 @@ pub struct SinceStart {
     pub last: Option<MonoTime>,
 }
 
-/// Delays of frames in four numbers: what a live reader needs.
+/// Delays of frames in four numbers, for live readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelaySummary {
     /// Frames that were timed.
@@ -59,7 +59,7 @@ impl DelaySummary {
 pub struct StreamTxCounts {
     /// Frames built and handed over so far.
     pub frames: u64,
-    /// Their bytes, FCS included.
+    /// Bytes of these frames, FCS included.
     pub bytes: u64,
     /// Frames sent later than they were due, by more than the stated tolerance.
     pub late: u64,
@@ -94,7 +94,7 @@ impl StreamTxCounts {
 pub struct StreamRxCounts {
     /// Frames recognised, copies included.
     pub frames: u64,
-    /// Their bytes, FCS included.
+    /// Bytes of these frames, FCS included.
     pub bytes: u64,
     pub sequence: SequenceCounts,
     /// Frames whose headers are not as sent, payload intact.

@@ -1,8 +1,8 @@
 //! Finds the relation of two clocks from messages that go to and fro.
 //!
-//! One exchange says that the offset lies in an interval as wide as the round trip took. It cannot say which of the two paths
-//! was slower. So the quickest exchange of each window is kept, and the offset, its rate and their bound are computed from
-//! the kept ones. The end that asks is called the *node* here, and the end that answers the *controller*, as in [`ClockFit`].
+//! One exchange shows that the offset lies in an interval as wide as the round trip took. It cannot show which of the two paths
+//! was slower. So the quickest exchange of each window is kept, and the offset, its rate and their bound are computed from the
+//! kept ones. The end that asks is called the *node* here, and the end that answers the *controller*, as in [`ClockFit`].
 //!
 //! It sends nothing and reads no clock: its callers do.
 //!

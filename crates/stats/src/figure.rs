@@ -1,7 +1,7 @@
 //! Figures of a result: the numbers by which results are compared, whatever made them.
 //!
-//! A run and a test method each name their figures. [`compare`] puts the figures of two results side by side and judges them
-//! by limits; [`trends`] follows each figure over many results. Neither knows what was measured.
+//! A run and a test method each name their figures. [`compare`] puts the figures of two results side by side and judges them by
+//! limits; [`trends`] follows each figure over many results. Neither depends on the kind of measurement.
 //!
 //! Invariant: a figure that is not known is absent or has no value; it is never zero, and it never keeps a limit.
 

@@ -62,7 +62,7 @@ impl JitterMeter {
 pub struct JitterSummary {
     /// RFC 3550 section 6.4.1 interarrival jitter at the end of the stream.
     pub rfc3550: Nanos,
-    /// The largest value that it had: a calm end does not hide what was before.
+    /// The largest value that it had, so that a calm end does not hide an earlier peak.
     #[serde(default)]
     pub rfc3550_max: Nanos,
     /// RFC 5481 PDV, 99.9 % quantile: p99.9 of latency minus its minimum.

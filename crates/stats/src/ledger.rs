@@ -18,29 +18,29 @@ pub enum LedgerAccount {
     Unsent,
     /// Written into a send buffer.
     Built,
-    /// Built, but the kernel refused it.
+    /// The frame was built, but the kernel refused it.
     Refused,
-    /// Given to the kernel, which took it.
+    /// The frame was given to the kernel, which took it.
     HandedOver,
-    /// Taken, but dropped by the interface on transmit.
+    /// The kernel took the frame, but the interface dropped it on transmit.
     TxDropped,
     /// Transmitted, as the interface counts.
     OnWire,
-    /// Received, as the interface counts.
+    /// The frame was received, by the counter of the interface.
     Arrived,
     /// Arrived, but our ring was full.
     RingDropped,
     /// Delivered to the receiver of the rig.
     Seen,
-    /// Seen, but not a frame of this run.
+    /// The receiver saw the frame, but it is not of this run.
     Foreign,
-    /// Seen, but of the protocols of emulated interfaces and their neighbours.
+    /// The frame is of the protocols of emulated interfaces and their neighbours.
     Protocol,
-    /// Seen, and of another run of packetrig.
+    /// The frame is of another run of packetrig.
     OtherRuns,
-    /// Seen, and of this run, but not expected at this port.
+    /// The frame is of this run, but not expected at this port.
     Misdelivered,
-    /// Seen, and of this run.
+    /// The frame is of this run.
     Recognised,
     Counted,
     /// Recognised, a copy of one counted.

@@ -1,4 +1,4 @@
-//! Conversions to narrower integers, named for what becomes of a value that does not fit.
+//! Conversions to narrower integers, named for the treatment of a value that does not fit.
 
 /// The value, or the greatest of 64 bits if it is larger: times and sums that large are wrong anyway, but must not wrap.
 pub(crate) fn clamp_to_u64(value: u128) -> u64 {

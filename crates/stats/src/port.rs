@@ -55,7 +55,7 @@ const LONGEST_TEXT: usize = 1000;
 /// Properties and abilities of a port. Its texts come from other machines, so they are read as one line each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortInfo {
-    /// Its name in the plan.
+    /// Name of the port in the plan.
     #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub name: String,
     /// `ns/ifname`.
@@ -80,9 +80,9 @@ pub struct PortInfo {
 /// Cumulative counters of a transmit half. Frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxCounters {
-    /// Taken by the kernel.
+    /// Frames that the kernel took.
     pub handed_over: u64,
-    /// Refused by the kernel.
+    /// Frames that the kernel refused.
     pub refused: u64,
     /// Frames transmitted by the interface's counter; absent if not known.
     pub on_wire: Option<u64>,
@@ -112,21 +112,21 @@ pub struct RxCounters {
     pub arrived: Option<u64>,
     /// Frames dropped on receive by the interface's counter.
     pub dropped: Option<u64>,
-    /// Lost because our ring was full.
+    /// Frames lost because our ring was full.
     pub ring_dropped: u64,
     /// Delivered to the receiver of the rig.
     pub seen: u64,
-    /// Seen, but not of this run.
+    /// Frames that are not of this run.
     pub foreign: u64,
-    /// Seen, and of the protocols of emulated interfaces and their neighbours: ARP, neighbour discovery, echo.
+    /// Frames of the protocols of emulated interfaces and their neighbours: ARP, neighbour discovery, echo.
     #[serde(default)]
     pub protocol: u64,
-    /// Seen and of this run by headers alone: the tag was damaged.
+    /// Frames of this run by headers alone: the tag was damaged.
     pub unnumbered: u64,
-    /// Seen and of this run, but not expected at this port: misdelivered, flooded or reflected.
+    /// Frames of this run that are not expected at this port: misdelivered, flooded or reflected.
     #[serde(default)]
     pub misdelivered: u64,
-    /// Seen and of another run of packetrig.
+    /// Frames of another run of packetrig.
     #[serde(default)]
     pub other_runs: u64,
     /// Bytes of the frames of this run, FCS included.

@@ -34,7 +34,7 @@ pub enum PortEventKind {
     },
     /// The carrier went away while the interface was up. The cause is not known.
     CarrierLost,
-    /// Another program sent for the port and did something wrong: what it sent is not known for certain.
+    /// Another program sent for the port and made an error: the frames it sent are not known for certain.
     EngineFailed,
     /// Sending or receiving met an error of the kernel: that half of the port did nothing more.
     PortFailed,
@@ -52,9 +52,9 @@ pub enum EventCause {
     Rig,
     /// The cause is not known: the device, the cable or the rig.
     Unknown,
-    /// The plan: the event is part of what is measured.
+    /// The plan: the event is part of the measurement.
     Plan,
-    /// The device under test, which the user expects to do it: the event is part of what is measured.
+    /// The device under test, which the user expects to do it: the event is part of the measurement.
     Device,
 }
 

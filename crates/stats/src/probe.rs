@@ -193,7 +193,7 @@ pub struct ReflectedRequests {
     pub from: usize,
     /// Requests that arrived at the reflector.
     pub requests: u64,
-    /// Those that were answered; absent if that is known only for all askers together.
+    /// Requests that were answered; absent if that is known only for all askers together.
     pub reflected: Option<u64>,
 }
 

@@ -159,9 +159,9 @@ pub struct MisdeliveredFrames {
     pub stream: usize,
     /// Index of the port where they arrived.
     pub port: usize,
-    /// All of them, copies included.
+    /// All these frames, copies included.
     pub frames: u64,
-    /// Those to a group address (broadcast or multicast), which a switch sends to all its ports by rule.
+    /// Frames to a group address (broadcast or multicast), which a switch sends to all its ports by rule.
     pub to_groups: u64,
     /// Numbers of these frames in the stream.
     pub numbers: NumberRanges,
@@ -203,11 +203,11 @@ pub struct PortResult {
     pub info: PortInfo,
     pub tx: TxCounters,
     pub rx: RxCounters,
-    /// Its part of the ledger.
+    /// Part of the ledger that is about this port.
     pub ledger: FrameLedger,
-    /// Sent per second (all streams).
+    /// Frames and bytes sent per second (all streams).
     pub tx_series: RateSeries,
-    /// Received per second (all streams).
+    /// Frames and bytes received per second (all streams).
     pub rx_series: RateSeries,
     /// Largest doubt of converting arrival stamps to the monotonic clock.
     pub clock_bound: Nanos,

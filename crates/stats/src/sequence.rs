@@ -203,7 +203,7 @@ impl SequenceWindow {
         self.density.arrive(number, start, |number| self.seen.has(number));
     }
 
-    /// Moves the window's end to just behind `number`, retiring what falls out at the other end.
+    /// Moves the window's end to just behind `number`, and retires the numbers that fall out at the other end.
     fn advance(&mut self, number: u64, second_of: impl Fn(u64) -> u64) {
         let start = self.next;
         for entering in start..=number.min(start + WINDOW - 1) {
@@ -253,7 +253,7 @@ impl SequenceWindow {
     fn lose_by_second(&mut self, from: u64, to: u64, second_of: &impl Fn(u64) -> u64) {
         let mut next = from;
         while next < to {
-            // One search for each second, not one question for each frame: a gap may have 2^31 frames.
+            // Each second takes one search, not one question for each frame: a gap may have 2^31 frames.
             let second = second_of(next);
             // The first frame of a later second: times are in the order of numbers.
             let mut low = next + 1;
@@ -282,7 +282,7 @@ impl SequenceWindow {
         }
         let start = self.next.saturating_sub(WINDOW);
         self.density.finish(start, |number| self.seen.has(number));
-        // Lost at the end of the stream: no later frame has shown that these were missing.
+        // These frames were lost at the end of the stream: no later frame has shown that they were missing.
         if sent > self.next {
             self.gaps.open_end(self.next, sent, self.last_arrival);
             self.lose(self.next, sent, &second_of);

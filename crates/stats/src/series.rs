@@ -9,8 +9,8 @@ use packetrig_units::{MonoTime, Nanos};
 use percentiles::LatestDelays;
 use serde::{Deserialize, Serialize};
 
-/// Counts per whole second since an origin. A worker reserves room ahead, so that counting does not allocate; what comes
-/// after the last second with room goes into `beyond`.
+/// Counts per whole second since an origin. A worker reserves room ahead, so that counting does not allocate; counts after the
+/// last second with room go into `beyond`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateSeries {
     /// (frames, bytes) of second 0, 1, 2 …

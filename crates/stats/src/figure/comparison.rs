@@ -70,9 +70,9 @@ pub struct ComparedFigure {
     pub subject: String,
     pub unit: String,
     pub better: BetterDirection,
-    /// Its value in the earlier result; absent if it is not known.
+    /// Value in the earlier result; absent if it is not known.
     pub before: Option<f64>,
-    /// Its value in the later result; absent if it is not known.
+    /// Value in the later result; absent if it is not known.
     pub after: Option<f64>,
     /// `after` less `before`.
     pub difference: Option<f64>,

@@ -11,11 +11,11 @@ pub(super) const TIME_UNIT: &str = "ns";
 /// Amount by which a figure may become worse.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AllowedChange {
-    /// This share of the earlier value; 0.05 is 5 %.
+    /// Share of the earlier value; 0.05 is 5 %.
     Share(f64),
-    /// This much, in the unit of the figure.
+    /// Amount in the unit of the figure.
     Amount(f64),
-    /// This much, for figures that are times.
+    /// Time, for figures that are times.
     Time(Nanos),
     /// The figure is not judged.
     Any,

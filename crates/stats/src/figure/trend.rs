@@ -10,7 +10,7 @@ pub struct FigureTrend {
     pub subject: String,
     pub unit: String,
     pub better: BetterDirection,
-    /// One for each result, the oldest first; absent where it is not known.
+    /// Value of each result, the oldest first; absent if it is not known.
     pub values: Vec<Option<f64>>,
     /// The oldest and the newest known value.
     pub first: Option<f64>,

@@ -59,7 +59,7 @@ fn trimmed(number: &str) -> &str {
     number.trim_end_matches('0').trim_end_matches('.')
 }
 
-/// Digits in threes.
+/// Groups digits in threes.
 fn grouped(number: &str) -> String {
     let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
     let mut text = sign.to_owned();

@@ -39,7 +39,7 @@ impl LossDensity {
     }
 
     pub(super) fn arrive(&mut self, number: u64, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
-        // Later than the threshold: its number was given up as lost, and stays lost here.
+        // A frame later than the threshold stays lost here: its number was given up.
         if number < self.next {
             return;
         }

@@ -20,7 +20,7 @@ fn window_of(arrivals: &[u64], sent: u64) -> SequenceCounts {
     window.counts()
 }
 
-/// The same counts from whole vectors, straight from the definitions.
+/// Computes the same counts from whole vectors, straight from the definitions.
 fn oracle(arrivals: &[u64], sent: u64) -> SequenceCounts {
     let mut counts = SequenceCounts::default();
     let mut order: Vec<u64> = Vec::new();
