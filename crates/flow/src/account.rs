@@ -111,6 +111,7 @@ pub const ACCOUNTS: &[LedgerValue] = accounts! {
 
 /// The account of a number.
 pub(crate) fn by_id(id: u16) -> Option<&'static LedgerValue> {
+    // Numbers have no gap, so the position follows from the number.
     ACCOUNTS.get(usize::from(id.checked_sub(ACCOUNTS[0].id)?))
 }
 

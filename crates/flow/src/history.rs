@@ -119,6 +119,7 @@ impl CountTotals {
 
     /// Returns whether it has more packets than another.
     pub(crate) const fn is_beyond(self, other: Self) -> bool {
+        // Sums wrap, so the sign of the difference decides, not a comparison.
         self.less(other).packets.cast_signed() > 0
     }
 

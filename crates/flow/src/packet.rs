@@ -101,6 +101,7 @@ impl PacketInfo {
     pub(crate) fn split_first(&self) -> Option<(Self, Self)> {
         let others = self.packets().checked_sub(1).filter(|others| *others > 0)?;
         let bytes = u32::from(self.segment_bytes);
+        // Each packet has the same headers below IP, so each gets an equal part.
         let below_ip = self.frame_bytes.saturating_sub(self.bytes) / u32::from(self.packets());
         let frame_bytes = bytes + below_ip;
         let first = Self { bytes, frame_bytes, segments: 1, ..*self };

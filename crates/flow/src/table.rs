@@ -403,6 +403,7 @@ impl<H: MemoryHints> FlowTable<H> {
             self.tell_end(slot, outlet);
         }
         if goes_on && self.hot[slot].is(ENDED) && slot::opens(packet) {
+            // A SYN after the end of a connection opens a new one with the same ports.
             self.report(slot, EndReason::EndOfFlow, outlet);
             goes_on = false;
         }

@@ -59,6 +59,7 @@ fn parse_network(text: &str) -> Option<ExporterNetwork> {
         return Some(ExporterNetwork { address, prefix: bits(address) });
     };
     let address = address.parse().ok()?;
+    // `contains` subtracts the prefix from the length of the address, so a longer one would underflow there.
     let prefix = prefix.parse().ok().filter(|prefix| *prefix <= bits(address))?;
     Some(ExporterNetwork { address, prefix })
 }
@@ -73,6 +74,7 @@ impl FromIterator<ExporterNetwork> for ExporterList {
     fn from_iter<I: IntoIterator<Item = ExporterNetwork>>(all: I) -> Self {
         let mut list = Self::default();
         for network in all {
+            // Hosts go into a set, so that a long list is searched fast; networks must be tried one by one.
             if network.is_host() {
                 list.hosts.insert(network.address);
             } else {

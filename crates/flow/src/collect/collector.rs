@@ -269,6 +269,7 @@ impl FlowCollector {
         let Some(known) = self.table.get_mut(&largest) else { return false };
         let before = known.session.memory();
         known.session.shrink(before.saturating_sub(excess));
+        // A session that frees nothing holds only its fixed state. It must be forgotten, or `bound_memory` would loop for ever.
         if known.session.memory() < before {
             self.table.charge(&largest);
         } else {
@@ -331,6 +332,7 @@ impl FlowCollector {
 
     /// Forgets state that is too old, in all sessions.
     pub fn age(&mut self, now_ns: u64) {
+        // Copied, because `charge` changes the maps of the table.
         let all: Vec<ExporterIdentity> = self.table.keys().copied().collect();
         for exporter in all {
             if let Some(known) = self.table.get_mut(&exporter)

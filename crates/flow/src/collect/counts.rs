@@ -135,8 +135,10 @@ impl SessionCounts {
     pub fn add(&mut self, other: &Self) {
         for count in SESSION_COUNTS {
             let mine = (count.get_mut)(self);
+            // Exporters choose the values of their records, so a sum may overflow.
             *mine = mine.saturating_add((count.get)(other));
         }
+        // Exporters choose the names, so their number is bounded in the sum, too.
         for name in &other.skipped {
             if self.skipped.len() >= SKIPPED {
                 break;

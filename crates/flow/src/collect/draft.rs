@@ -88,6 +88,7 @@ impl RecordDraft {
         if self.take_bytes(field.meaning, bytes) {
             return;
         }
+        // A number of more than eight bytes fits no field here.
         let Some(value) = number(bytes) else { return };
         if !self.take_half(field, value) && !self.sampling.take(field.meaning, value) {
             self.take_whole(field.meaning, value);
@@ -156,6 +157,7 @@ impl RecordDraft {
             FieldMeaning::DestinationPort => record.key.destination_port = low16(value),
             FieldMeaning::Protocol => record.key.protocol = low8(value),
             FieldMeaning::Tos => record.tos = low8(value),
+            // The upper four bits of a tag are priority and drop eligibility (IEEE 802.1Q), not the identifier.
             FieldMeaning::Vlan(rank) => {
                 better(&mut self.vlan, rank, &mut record.key.vlan, low16(value) & 0xfff);
             }
@@ -185,6 +187,7 @@ impl RecordDraft {
             FieldMeaning::Merged => record.merged = value == 1,
             FieldMeaning::LeastTtl => record.ttl_min = low8(value),
             FieldMeaning::GreatestTtl => record.ttl_max = low8(value),
+            // One value for all packets is both the least and the greatest.
             FieldMeaning::Ttl => {
                 record.ttl_min = low8(value);
                 record.ttl_max = low8(value);
@@ -280,6 +283,7 @@ impl DraftTimes {
         let duration = self.duration_ns.unwrap_or(0);
         let start = self.start.read(moment);
         let end = self.end.read(moment);
+        // Without start and end, a duration alone gives no times.
         Some(FlowTimes {
             first_ns: start.or_else(|| Some(end?.saturating_sub(duration)))?,
             last_ns: end.or_else(|| Some(start?.saturating_add(duration)))?,
@@ -304,6 +308,7 @@ impl MessageTime {
         let sent_ms = self.sent_ns / 1_000_000;
         let now_ms = match (self.uptime_ms, self.boot_ms) {
             (Some(now), _) => now,
+            // Cut to 32 bits like the uptimes in records, so that the difference below wraps in the same way.
             (None, Some(boot)) => low32(sent_ms.wrapping_sub(boot)),
             (None, None) => return None,
         };

@@ -87,6 +87,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
                     half.first_ns = at_ns;
                     half.last_ns = at_ns;
                 }
+                // Datagrams overtake each other, so packets may come out of order.
                 half.first_ns = half.first_ns.min(at_ns);
                 half.last_ns = half.last_ns.max(at_ns);
                 half.packets += 1;
@@ -134,6 +135,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
             }
             true
         });
+        // Flows that ended must leave `order`, too, or it would grow without bound.
         let open = &self.open;
         self.order.retain(|place| open.contains_key(place));
     }

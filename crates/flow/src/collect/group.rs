@@ -186,6 +186,8 @@ impl GroupedFlows {
         let mut joined = JoinedRecord::default();
         let may_be_forgotten = self.is_crowded && history.since_ns <= self.whole_from_ns;
         let has_room = self.clocks.len() < GROUPS || self.clocks.contains_key(&group);
+        // A group without an entry is joined without known clock offsets. The entry is out of the map while the sides are
+        // borrowed.
         let mut clocks =
             if has_room { self.clocks.remove(&group).unwrap_or_default() } else { MeterClocks::default() };
         let times = times_of(history, record);
@@ -230,6 +232,8 @@ impl GroupedFlows {
         let is_old = now_ns.saturating_sub(self.turned_ns) >= self.options.memory.as_u64();
         let is_full = self.recent.len() >= self.options.flows.max(1);
         if is_old || is_full {
+            // A turn by age forgets only flows that were silent for longer than the active timeout; a turn for lack of room may
+            // forget running ones.
             self.is_crowded |= !is_old && !self.older.is_empty();
             self.older = std::mem::take(&mut self.recent);
             self.turned_ns = now_ns;

@@ -55,6 +55,7 @@ pub(super) fn decode(
     };
     let Some(mut message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
     let result = sets(session, reader, &mut message, out);
+    // The sequence has taken the message, so it must be closed even if a set could not be read.
     session.close(message);
     result
 }

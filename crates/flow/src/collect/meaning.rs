@@ -187,6 +187,7 @@ fn of_iana(id: u16) -> Option<FieldMeaning> {
         4 => M::Protocol,
         5 => M::Tos,
         6 => M::TcpFlags,
+        // Elements 180 to 183 are the ports of UDP and of TCP alone.
         7 | 180 | 182 => M::SourcePort,
         11 | 181 | 183 => M::DestinationPort,
         8 => M::Source4,
@@ -202,6 +203,7 @@ fn of_iana(id: u16) -> Option<FieldMeaning> {
         192 => M::Ttl,
         56 => M::SourceMac,
         80 => M::DestinationMac,
+        // Exporters may send both: 243 (dot1qVlanId) outranks the older 58 (vlanId).
         58 => M::Vlan(FieldRank::Total),
         243 => M::Vlan(FieldRank::Delta),
         245 => M::InnerVlan,

@@ -58,6 +58,7 @@ pub(super) fn decode(
     let Some(mut message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
     let result = sets(session, reader, &mut message, out);
     // RFC 3954 section 5.1 numbers packets, whatever they hold.
+    // The sequence has taken the message, so it must be closed even if a set could not be read.
     session.close(message.of_units(1));
     result
 }

@@ -147,6 +147,7 @@ impl ExporterFacts {
 
     /// Returns the sampling interval of a sampler; 1 if it is unknown.
     pub(super) fn interval(&self, sampler: Option<u64>) -> u32 {
+        // An interval without a sampler number is valid for all samplers.
         let known = self.samplers.get(&sampler).or_else(|| self.samplers.get(&None));
         known.copied().unwrap_or(1)
     }

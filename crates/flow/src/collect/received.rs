@@ -45,7 +45,7 @@ pub enum ReceivedMessage {
     Gap {
         units: u32,
     },
-    /// The exporter restarted.
+    /// The exporter restarted, so its numbers begin again.
     Restart,
 }
 

@@ -44,7 +44,7 @@ pub(super) enum MessagePlace {
     /// The number is far back and in no gap that is remembered, so it says nothing. The message is no copy of the last
     /// [`RECENT`] messages.
     Old,
-    /// The exporter restarted.
+    /// The exporter restarted, so its numbers begin again.
     Restart,
 }
 

@@ -119,6 +119,7 @@ impl ExportSession {
 
     /// Forgets state that is too old. Returns whether it looked: it looks once a second.
     pub fn age(&mut self, now_ns: u64) -> bool {
+        // Every message comes here; once a second is enough for timeouts of minutes.
         if now_ns.saturating_sub(self.looked_ns) < 1_000_000_000 {
             return false;
         }

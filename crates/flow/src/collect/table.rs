@@ -144,6 +144,7 @@ impl ExporterTable {
         of.exporters += 1;
         self.address_sizes.insert((of.memory, address));
         self.known.insert(exporter, known);
+        // The entry begins with no memory, but the new session may hold some.
         self.charge(&exporter);
     }
 

@@ -134,6 +134,7 @@ impl SessionTemplates {
 
     /// Keeps a template and replaces one of the same number. Returns how many others were given up to make room.
     pub(super) fn keep(&mut self, id: u16, template: ReceivedTemplate, options: &SessionOptions) -> u64 {
+        // Removed before room is made: a repeated template must not push out another one.
         self.remove(id);
         let mut given_up = 0;
         while (self.kept.len() >= options.templates || self.cost + template.cost() > options.template_fields)

@@ -95,6 +95,7 @@ impl WaitingSets {
     /// Gives up sets that came before `oldest_ns`. Returns their bytes.
     pub(super) fn expire(&mut self, oldest_ns: u64) -> usize {
         let mut given_up = 0;
+        // Messages are numbered in order of arrival, so the first is the oldest.
         while self.messages.first_key_value().is_some_and(|(_, of)| of.message.at_ns < oldest_ns)
             && let Some(bytes) = self.give_up_oldest()
         {
@@ -106,6 +107,7 @@ impl WaitingSets {
     /// Gives up everything. Returns the bytes.
     pub(super) fn clear(&mut self) -> usize {
         let given_up = self.bytes;
+        // The numbers go on, so that no set gets the number of an earlier one.
         *self = Self { came: self.came, ..Self::default() };
         given_up
     }

@@ -230,8 +230,10 @@ pub(super) fn statistics(
     let capture = &ledger.capture;
     let packets = &ledger.packets;
     let export = &ledger.export;
+    // Elements 166 to 168 count records that were not sent: dropped by the queue, or refused by the transport.
     let mut lost = export.queue_dropped;
     lost.add(export.refused);
+    // Element 135 counts packets lost before metering: in the driver, in the ring, and for lack of a place in the table.
     let dropped = capture.ring_dropped + capture.driver_dropped.unwrap_or(0) + packets.untracked;
     let standard: [(u16, &[u64]); 3] = [
         (id::METERING, &[export.message_bytes, export.messages, export.sent.records]),

@@ -85,6 +85,7 @@ impl MessageExporter {
             ExporterFormat::Five(five) => five.record(record, carried, now_ns, sink),
             ExporterFormat::Sets(sets) => {
                 sets.refresh(&self.options, now_ns, sink);
+                // Templates that were due are written by now, in front of the record that needs one.
                 let template = &sets.templates[RecordShape::of(record).index()];
                 let kind = OpenRecordKind::Flow(carried);
                 let place = RecordPlace { set: template.id, length: template.length_of(record), kind };

@@ -130,8 +130,10 @@ impl FiveMessage {
         let out = &mut self.buffer;
         out.v4(&key.source);
         out.v4(&key.destination);
+        // No next hop: the meter does not route.
         out.u32(0);
         out.u16((record.input & 0xffff) as u16);
+        // No output interface: the meter sees only where packets come in.
         out.u16(0);
         out.u32(low(part.packets));
         out.u32(low(part.bytes));

@@ -42,6 +42,7 @@ impl CopyWatch {
     /// Records the packets that the member had seen up to `counted_to`.
     pub(super) fn count(&mut self, packets: u64, counted_to: MonoTime) {
         if packets != self.own {
+            // A new packet here ends every suspicion and makes the counts of the others old.
             *self = Self { own: packets, changed_at: counted_to, ..Self::default() };
         }
         self.counted_to = self.counted_to.max(counted_to);

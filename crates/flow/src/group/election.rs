@@ -204,6 +204,7 @@ impl GroupElection {
         if !advertisement.is_valid() {
             return HeardOutcome::Invalid;
         }
+        // Read first, because the table replaces it.
         let before = self.peers.latest(advertisement.meter);
         let outcome = self.peers.hear(advertisement, &self.options, now);
         if outcome == HeardOutcome::Accepted {
@@ -250,6 +251,7 @@ impl GroupElection {
     pub fn tick(&mut self, now: MonoTime) -> GroupStep {
         let change = self.decide(now);
         if change.is_some() {
+            // A change of role is advertised at once: the others need not wait for the interval.
             self.next_advertisement = now;
         }
         let advertisement = (now >= self.next_advertisement).then(|| self.advertise(now));
@@ -321,6 +323,7 @@ impl GroupElection {
     }
 
     fn take_over(&mut self) -> RoleChange {
+        // The other members refuse an advertisement with a greater count.
         let count = self.latest_term.count.saturating_add(1).min(GroupTerm::LAST_COUNT);
         let term = GroupTerm { count, meter: self.options.meter };
         self.latest_term = self.latest_term.max(term);

@@ -26,7 +26,7 @@ pub enum HeardOutcome {
     Invalid,
 }
 
-/// Another member.
+/// Another member, by its latest advertisement and earlier boots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPeer {
     /// The latest advertisement of the member.

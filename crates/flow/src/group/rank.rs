@@ -31,6 +31,7 @@ pub(super) fn is_trusted(
 pub(super) fn yields_to(other: &Advertisement, own: &Advertisement) -> bool {
     let may_yield = covers(other, own.seen_since_ns, own.span().end_ns());
     let may_stay = covers(own, other.seen_since_ns, other.span().end_ns());
+    // Only one of the two exports records as whole as the other's: that one stays.
     if may_yield != may_stay {
         return may_yield;
     }
@@ -58,6 +59,7 @@ pub(super) fn takeover_skew<'a>(
         candidates += 1;
         before += u64::from((rival.priority, rival.meter) > own);
     }
+    // Each stronger rival takes a whole share of the interval; the priority divides the own share.
     let parts = before * 256 + u64::from(u8::MAX - options.priority);
     Nanos::new(options.interval.as_u64() / (256 * candidates) * parts)
 }

@@ -17,6 +17,7 @@ impl FlowHistory {
             out.push(there.clone().count().to_le_bytes()[0]);
             for landmark in there {
                 out.extend_from_slice(&landmark.content.to_be_bytes());
+                // Relative to the start of the history, so that the number takes few bytes.
                 signed(landmark.at_ns.wrapping_sub(self.since_ns), &mut out);
                 number(u64::from(landmark.alone_us) << 2 | landmark.kind as u64, &mut out);
                 counts(landmark.since, &mut out);
@@ -47,6 +48,7 @@ impl FlowHistory {
 fn take_direction(since_ns: u64, from: &mut &[u8]) -> Option<DirectionHistory> {
     let mut direction = DirectionHistory { followed: take_counts(from)?, ..DirectionHistory::default() };
     let there = usize::from(*from.split_off_first()?);
+    // More landmarks than a record can name are not valid.
     for landmark in direction.landmarks.get_mut(..there)? {
         let content = u32::from_be_bytes(from.split_off(..4)?.try_into().ok()?);
         let at_ns = since_ns.wrapping_add(take_signed(from)?);
@@ -93,6 +95,7 @@ fn number(mut value: u64, out: &mut Vec<u8>) {
 
 fn take_number(from: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
+    // Ten bytes hold 64 bits; a longer number is not valid.
     for shift in (0..64).step_by(7) {
         let byte = *from.split_off_first()?;
         value |= u64::from(byte & 0x7f) << shift;

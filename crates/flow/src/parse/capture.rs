@@ -67,6 +67,7 @@ impl LinkKind {
                 let mut rest = bytes;
                 let head = rest.take::<16>().ok_or(IgnoredReason::ShortLink)?;
                 let [.., l0, l1, s0, s1, s2, s3, s4, s5, _, _, k0, k1] = *head;
+                // Only an address of six bytes is a MAC address.
                 if [l0, l1] == [0, 6] {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];
                 }

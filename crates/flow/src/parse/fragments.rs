@@ -10,7 +10,7 @@ use crate::hash::WordHasher;
 
 const WAYS: usize = 4;
 
-/// Outcome of fragments.
+/// Counts of fragments by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentCounts {
     /// First fragments, whose ports were kept.
@@ -141,6 +141,8 @@ impl FragmentTable {
             Some(entry) => {
                 packet.source_port = entry.source_port;
                 packet.destination_port = entry.destination_port;
+                // A later fragment of IPv6 may name an extension header that only the first one holds, so the protocol is that
+                // of the first.
                 packet.protocol = entry.protocol;
                 self.counts.joined += 1;
             }
@@ -148,6 +150,7 @@ impl FragmentTable {
     }
 
     fn set(&mut self, key: &FragmentKey) -> Option<&mut [FragmentEntry; WAYS]> {
+        // Without sets the mask is all ones, so no index is in range and no ports are kept.
         let mask = self.sets.len().wrapping_sub(1);
         let hash = key.hash(&self.hasher);
         self.sets.get_mut((hash >> 32) as usize & mask)

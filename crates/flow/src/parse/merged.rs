@@ -101,7 +101,6 @@ impl PacketSegments {
         self.payload + self.count * self.headers
     }
 
-    /// Chooses all segments.
     pub fn all(&self) -> ChosenSegments {
         ChosenSegments { count: u16::try_from(self.count).unwrap_or(u16::MAX), has_last: true }
     }

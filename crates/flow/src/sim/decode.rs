@@ -142,6 +142,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
 }
 
 fn packet(mut rest: &[u8], base_ns: u64) -> SimEvent {
+    // The first byte is the kind of the item.
     let bytes = u32::from_be_bytes(take(&mut rest)) & 0x00ff_ffff;
     let delta = i32::from_be_bytes(take(&mut rest));
     SimEvent::Packet {

@@ -43,6 +43,7 @@ pub struct SimEncoder {
 impl SimEncoder {
     /// An encoder whose first datagram has the numbers 0.
     pub fn new(options: SimOptions) -> Self {
+        // A ledger is the longest item, and no item is split.
         let least = HEADER + item::LEDGER.length + 8 * ACCOUNTS.len();
         let options = SimOptions {
             datagram_bytes: options.datagram_bytes.clamp(least, usize::from(u16::MAX)),

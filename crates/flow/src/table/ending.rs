@@ -114,6 +114,7 @@ impl<H: MemoryHints> FlowTable<H> {
         if let Some(histories) = &mut self.histories {
             let cut_ns = (end == EndReason::Active).then(|| hot.start.saturating_add(self.limits.active));
             record.history = Some(Box::new(histories.report(slot, hot, &record, cut_ns)));
+            // The last record of a history may have no packets, but it needs a time all the same.
             if record.packets() == 0 {
                 (record.forward.first_ns, record.forward.last_ns) = (hot.last(), hot.last());
             }

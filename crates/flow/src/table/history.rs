@@ -138,7 +138,7 @@ impl FlowHistories {
         self.slots[slot].awaits_first = [true; 2];
     }
 
-    /// Releases a slot.
+    /// Releases a slot whose flow left the table.
     pub(super) fn end(&mut self, slot: usize) {
         self.strange -= usize::from(std::mem::take(&mut self.slots[slot].strange_parts) > 0);
     }
@@ -186,6 +186,7 @@ impl FlowHistories {
         let history = &mut self.slots[slot];
         let direction = &mut history.directions[usize::from(flipped)];
         let is_alike = direction.recent.contains(&packet.content);
+        // One comparison tests both ends of the part: behind its end the difference wraps to a large number.
         let is_in_part = direction.until_ns.wrapping_sub(packet.at_ns).wrapping_sub(1) < self.active;
         let is_usual = is_in_part
             && packet.content > direction.landmarks[0].content

@@ -67,6 +67,7 @@ impl<H: MemoryHints> FlowTable<H> {
                 return Some(slot as usize);
             }
         }
+        // The slot stays free for a flow of other buckets.
         self.free.push(slot);
         None
     }

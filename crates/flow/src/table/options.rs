@@ -19,7 +19,7 @@ pub struct TableOptions {
     pub biflow: bool,
     /// Type and code of ICMP distinguish flows; an answer is in its question's flow either way.
     pub icmp_in_key: bool,
-    /// VLANs distinguish flows.
+    /// VLAN identifiers distinguish flows.
     pub vlan_in_key: bool,
     /// The kind and number of the tunnel distinguish flows.
     pub tunnel_in_key: bool,

@@ -220,6 +220,7 @@ impl HotSlot {
 
     /// Clears the counts that were reported.
     pub(super) fn begin_part(&mut self, rare: Option<&mut RareCounts>) {
+        // The mark is of one part; direction, FIN and end are of the whole flow.
         let words = [self.words[0], self.words[1] & !UNSPLIT];
         *self = Self { words, start: self.start, last: self.last, ..Self::FREE };
         if let Some(rare) = rare {

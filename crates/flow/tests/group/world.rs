@@ -2,7 +2,7 @@
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// The splitmix64 generator.
+/// Random numbers by splitmix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 

@@ -62,6 +62,7 @@ impl MeterClocks {
         }
         let sight = self.sight.entry(meter).or_default();
         sight.heard_at = now_ns;
+        // A flow that was running when the meter began to follow it shows that the meter has not seen everything until then.
         if is_strange && sight.whole_since.is_none_or(|whole_since| since_ns > whole_since) {
             sight.strange_since = sight.strange_since.max(since_ns);
             sight.whole_since = None;
@@ -86,6 +87,7 @@ impl MeterClocks {
             return;
         }
         let reference = *self.reference.get_or_insert(other);
+        // The offset of the reference is zero by definition, so the sample is one of the other meter.
         if meter == reference {
             return self.learn((other, other_ns), (meter, at_ns));
         }
@@ -103,6 +105,7 @@ impl ClockSamples {
     }
 
     fn middle(&self) -> Option<i64> {
+        // The median is used, so that a few late packets do not move the offset.
         let mut sorted = self.last;
         let sorted = &mut sorted[..self.count.min(SAMPLES)];
         sorted.sort_unstable();

@@ -12,7 +12,6 @@ pub(super) const SWITCHES: usize = 64;
 /// Outcome of the records of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupCounts {
-    /// Records that arrived.
     pub records: u64,
     /// Records that had no new packets.
     pub repeated: u64,
@@ -110,6 +109,7 @@ impl GroupCounts {
         self.packets += new;
         self.unplaced_packets += unplaced;
         self.known_packets += placed.saturating_sub(new);
+        // More new packets than its own: the record makes up for lost ones.
         self.recovered_packets += new.saturating_sub(placed);
         self.repeated += u64::from(new == 0);
         self.overlapping += u64::from(new > 0 && new < own);

@@ -97,6 +97,7 @@ impl Line {
         let by_origin = self.origin_of(report).map(|origin| origin.end(report.direction.followed));
         let by = |kind| self.ends_by(report, clocks, kind);
         let sure = by_origin.into_iter().chain(by(LandmarkMatch::ByContent)).reduce(PlacedEnd::most);
+        // A match by time may be another packet, so it counts only if there is no surer one.
         sure.or_else(|| by(LandmarkMatch::ByTime).reduce(PlacedEnd::most))
     }
 
@@ -202,6 +203,7 @@ impl Line {
                 Some(LandmarkMatch::ByTime) => {}
                 None => continue,
             }
+            // Positions are lower bounds (see `Line`), so the greater one is nearer to the truth.
             known.position = known.position.most(position);
             is_known = true;
         }
@@ -224,6 +226,7 @@ impl Line {
         self.landmarks.extend(
             landmarks.map(|known| KnownLandmark { position: known.position.plus(distance), ..known }),
         );
+        // Positions may be below zero, so they are compared as signed numbers.
         self.landmarks.sort_by_key(|known| known.position.packets.cast_signed());
         self.landmarks.drain(..self.landmarks.len().saturating_sub(LANDMARKS));
         let origins = other.origins.into_iter();

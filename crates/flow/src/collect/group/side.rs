@@ -144,6 +144,7 @@ impl KnownSide {
         while let Some(other) = ends(&self.lines[..at]) {
             let other_end = self.lines[other].end_of(report, clocks)?;
             let joined = self.lines.remove(other);
+            // Removing an earlier line moves this one down by one.
             at -= 1;
             self.lines[at].join(joined, end.position.less(other_end.position));
         }
@@ -186,6 +187,7 @@ impl KnownSide {
     fn forget(&mut self) {
         if self.lines.len() > LINES {
             let oldest = (0..self.lines.len()).min_by_key(|at| self.lines[*at].last_ns).unwrap_or(0);
+            // No line knows the packets of that time any more, so they must not be stored again.
             self.forgotten_until_ns = self.forgotten_until_ns.max(self.lines.remove(oldest).last_ns);
         }
     }
