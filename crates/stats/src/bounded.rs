@@ -9,7 +9,6 @@ use std::fmt;
 /// A figure: the truth is between `least` and `most`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounded<T> {
-    /// The measured value.
     pub value: T,
     pub least: T,
     pub most: T,
@@ -27,6 +26,7 @@ impl<T: Copy + Ord> Bounded<T> {
     /// Lowers the lower bound to `least` for this reason.
     #[must_use]
     pub fn or_least(self, least: T, why: BoundReason) -> Self {
+        // A doubt only widens the bounds: it must not make a figure look more certain.
         if least < self.least { Self { least, why: self.why.with(why), ..self } } else { self }
     }
 

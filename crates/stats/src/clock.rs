@@ -55,6 +55,7 @@ impl ClockFit {
         let since =
             i128::from(local.as_nanos()) - i128::from(self.at.as_nanos()) - i128::from(self.offset_ns);
         // The node's clock does (1 + rate) seconds in one of the controller's.
+        // `max` prevents a division by zero for an impossible rate from another machine.
         shifted(self.at, since * BILLION / (BILLION + i128::from(self.rate_ppb)).max(1))
     }
 

@@ -61,7 +61,7 @@ pub enum LedgerAccount {
 pub enum RuleScope {
     Sender,
     Receiver,
-    /// Both ends together.
+    /// The rule compares both ends.
     EndToEnd,
 }
 
@@ -204,6 +204,7 @@ impl FrameLedger {
         self.add(LedgerAccount::Protocol, rx.protocol);
         self.add(LedgerAccount::Misdelivered, rx.misdelivered);
         self.add(LedgerAccount::OtherRuns, rx.other_runs);
+        // Unnumbered frames are a part of the recognised ones; streams add the other parts.
         self.add(LedgerAccount::Recognised, rx.unnumbered);
         self.add(LedgerAccount::Unnumbered, rx.unnumbered);
     }

@@ -170,6 +170,7 @@ impl QualitySeries {
         let merged = (0..seconds).map(|second| match (self.has_delays(second), other.has_delays(second)) {
             (true, false) => self.kept_percentiles(second),
             (false, true) => other.kept_percentiles(second),
+            // Percentiles of two sets of delays cannot be merged.
             _ => DelayPercentiles::NONE,
         });
         self.percentiles = merged.collect();

@@ -134,6 +134,7 @@ pub fn compare(before: &[ReportFigure], after: &[ReportFigure], limits: &FigureL
         .map(str::to_owned)
         .collect();
     missing.dedup();
+    // A figure that a limit asks for and that is missing must not pass.
     let of_missing = (!missing.is_empty()).then_some(FigureVerdict::Unknown);
     let verdicts = figures.iter().filter_map(|figure| figure.verdict).chain(of_missing);
     let verdict = verdicts.max().unwrap_or(FigureVerdict::Pass);

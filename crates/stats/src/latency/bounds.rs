@@ -48,6 +48,7 @@ pub struct BoundedLatency<'a> {
 
 impl<'a> BoundedLatency<'a> {
     pub fn new(times: &'a Latency, errors: StampErrors<'a>) -> Self {
+        // A bucket is at most 10^-digits of its value wide, so its samples are at most this much below its upper end.
         let width = 10_u64.pow(u32::from(times.digits()));
         let mut samples = 0;
         let classes = times.buckets().map(|(upper, count)| {

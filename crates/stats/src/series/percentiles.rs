@@ -150,6 +150,7 @@ impl SecondDelays {
     /// Returns the percentiles of the added delays, and clears them.
     fn take(&mut self) -> DelayPercentiles {
         let found = DelayPercentiles([self.quantile(1, 2), self.quantile(99, 100)]);
+        // Only the used buckets are cleared: there are about 1000, and the receiver's thread runs this.
         self.counts[usize::from(self.low)..=usize::from(self.high)].fill(0);
         self.total = 0;
         self.low = u16::MAX;
@@ -161,6 +162,7 @@ impl SecondDelays {
     fn quantile(&self, part: u64, whole: u64) -> u16 {
         let wanted = (u64::from(self.total) * part).div_ceil(whole);
         let mut seen = 0;
+        // The last bucket needs no test: it holds the rest.
         for bucket in self.low..self.high {
             seen += u64::from(self.counts[usize::from(bucket)]);
             if seen >= wanted {
