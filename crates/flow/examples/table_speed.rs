@@ -13,7 +13,7 @@ use std::hint::black_box;
 const FRAME: usize = 60;
 const BATCH: usize = 32;
 const ROUNDS: u32 = 5;
-/// Packets of a round: enough of the meter's time for timers to ring.
+/// Packets of a round: enough of the meter's time for timers to expire.
 const ROUND: usize = 20_000_000;
 /// The packets' clock: ten million a second.
 const EVERY_NS: u64 = 100;

@@ -278,7 +278,7 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// The clock was set back by more than the idle timeout, or was wrong before. The wheel never looks at passed ticks again,
-    /// so timers that are set by the old time would not ring until that time came again.
+    /// so timers that are set by the old time would not expire until that time came again.
     #[cold]
     fn set_back(&mut self, now_ns: u64) {
         let held: Vec<usize> = (0..self.hot.len()).filter(|&slot| !self.hot[slot].is_free()).collect();
@@ -416,7 +416,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.count(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];
         hot.hears_end(hot.direction(look.flipped), packet, self.limits.biflow);
-        // A FIN or RST brings the end forward. Any other packet moves it back, which the timer finds out when it rings.
+        // A FIN or RST brings the end forward. Any other packet moves it back, which is found when the timer expires.
         let timer = self.limits.timer(hot);
         self.wheel.bring_forward(number(slot), timer.tick, timer.wait);
     }

@@ -51,7 +51,7 @@ impl<H: MemoryHints> FlowTable<H> {
         false
     }
 
-    /// Takes some slots whose timers ring, and prefetches everything that will be touched of them.
+    /// Takes some slots whose timers have expired, and prefetches everything that will be touched of them.
     fn take_expired(&mut self, now_ns: u64) -> ExpiredSlots {
         let mut expired = ExpiredSlots { slots: [NONE; RUNG], count: 0 };
         while expired.count < RUNG

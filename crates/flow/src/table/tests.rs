@@ -248,7 +248,7 @@ fn a_full_table_ends_the_flow_that_was_silent_longest() {
     assert_eq!((table.counts().evicted, table.counts().untracked, table.flows()), (1, 0, 4));
 }
 
-/// Their timers ring first, for their parts: they are not the ones that are silent.
+/// Their timers expire first, for their parts: they are not the ones that are silent.
 #[test]
 fn busy_flows_whose_parts_end_soon_stay_when_the_table_is_full() {
     const BUSY: u8 = 40;

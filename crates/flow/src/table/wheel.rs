@@ -27,7 +27,7 @@ pub(super) enum TimerReason {
     Part,
 }
 
-/// The slot of a timer, and the tick at which it rings.
+/// The slot of a timer, and the tick at which it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DueTimer {
     pub(super) slot: u32,
@@ -135,7 +135,7 @@ impl TimerWheel {
         self.timers[slot as usize] = timer;
     }
 
-    /// Lets a slot's timer ring at a tick if it was set to a later one.
+    /// Lets a slot's timer expire at a tick if it was set to a later one.
     pub(super) fn bring_forward(&mut self, slot: u32, tick: u64, wait: TimerReason) {
         if tick < self.timers[slot as usize].tick & !PART {
             self.clear(slot);
@@ -159,7 +159,7 @@ impl TimerWheel {
         }
     }
 
-    /// Takes the next timer that rings by a tick. If there is none, the tick has been passed.
+    /// Takes the next timer that expires by a tick. If there is none, the tick has been passed.
     pub(super) fn ring_by(&mut self, tick: u64) -> Option<u32> {
         // Only the words up to the present time are searched: an idle table would otherwise search its whole wheel every time.
         let words = (tick.saturating_sub(self.passed) / 64).min(self.ticks / 64) as usize + 1;
