@@ -8,9 +8,9 @@
 //! any other event (those of `Finish` and `Spool` may come later). Commands may be repeated: a repeated one is answered
 //! again and does nothing twice.
 //!
-//! In a fleet ([`AgentMachine::leased`]) it sends only while its [lease](crate::lease) holds, and its result goes through the
-//! spool of its node. When the controller is silent its senders stop at the lease's end, its receivers go on for a while,
-//! and the result is kept until a controller collects it.
+//! In a fleet ([`AgentMachine::leased`]) it sends only while its [lease](crate::lease) is valid, and its result goes
+//! through the spool of its node. When the controller is silent, its senders stop at the end of the lease, its
+//! receivers go on for a while, and the result is kept until a controller collects it.
 //!
 //! Invariant: nothing is sent unless a commit was acknowledged and its confirmation came in time, and nothing is done for
 //! a controller of a lower epoch than was ever seen.
@@ -35,39 +35,41 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A confirmation must come at least this long before T. A later one is refused: the senders would hear of it too late.
+/// Minimum time between a confirmation and T. A later confirmation is refused, because it would reach the senders too late.
 pub const CONFIRM_MARGIN: Nanos = Nanos::from_millis(20);
-/// The same in the controller's own process: a receiver looks at its orders every 5 ms, and has to know T before the first frame comes.
+/// The same minimum in the controller's own process: a receiver reads its orders every 5 ms, and must know T before
+/// the first frame arrives.
 pub const LOCAL_CONFIRM_MARGIN: Nanos = Nanos::from_millis(7);
-/// How far T may move between commit and confirmation because the node knows the controller's clock better by then.
+/// Largest difference between the T of the commit and the T of the confirmation. The node converts the second one with
+/// a better clock fit.
 pub const REFIT: Nanos = Nanos::from_millis(10);
-/// Ended runs whose late messages are still recognised as such.
+/// Number of ended runs whose late messages are still recognised.
 const REMEMBERED: usize = 256;
 
-/// An attempt that is over here.
+/// A finished attempt of this node.
 #[derive(Clone, Debug)]
 struct EndedAttempt {
     run: RunId,
     attempt: u32,
-    /// The number of segments, if its result was safe on the disk.
+    /// Number of segments in the spool, if the result was safe on the disk.
     kept: Option<u64>,
 }
 
-/// What happens to an agent.
+/// Input of the agent: a command, a grant, an outcome of the data plane, or the time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentEvent {
     Command(MessageHead, NodeCommand),
-    /// An authentic answer to [`AgentAction::Renew`] came.
+    /// An authentic answer to [`AgentAction::Renew`] arrived.
     Granted(MessageHead, LeaseGrant),
-    /// [`AgentAction::Prepare`] worked.
+    /// [`AgentAction::Prepare`] succeeded.
     Prepared(Vec<PortInfo>),
-    /// [`AgentAction::Arm`] worked: receiving.
+    /// [`AgentAction::Arm`] succeeded: the receivers run.
     Armed,
-    /// [`ChangeStep::Hold`] worked, or changed nothing.
+    /// [`ChangeStep::Hold`] succeeded, or changed nothing.
     Held(u64, Vec<HeldStream>, Option<NodeFault>),
-    /// [`ChangeStep::Announce`] worked, or not.
+    /// [`ChangeStep::Announce`] succeeded or failed.
     Announced(u64, Option<NodeFault>),
-    /// [`AgentAction::Steer`] worked, or changed nothing; so did the last step of a change.
+    /// [`AgentAction::Steer`] or the last step of a change succeeded, or changed nothing.
     Steered(u64, Option<NodeFault>, Box<CountSample>),
     /// Every sender is done.
     SendersDone {
@@ -75,19 +77,19 @@ pub enum AgentEvent {
         /// A sender ended because its lease was over.
         lease_ended: bool,
     },
-    /// [`AgentAction::Finish`] worked.
+    /// [`AgentAction::Finish`] succeeded.
     Finished(Arc<NodeResult>),
-    /// [`AgentAction::Spool`] worked.
+    /// [`AgentAction::Spool`] succeeded.
     Spooled {
-        /// In how many segments.
+        /// Number of segments of the result.
         segments: u64,
     },
-    /// The data plane failed, in whatever it was doing.
+    /// The data plane failed at its current task.
     Failed(NodeFault),
     Tick,
 }
 
-/// What an agent wants done.
+/// Output of the agent: what the caller must do next, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentAction {
     /// Post this to the controller.
@@ -96,25 +98,25 @@ pub enum AgentAction {
     Prepare(Box<RunPreparation>),
     /// Start the receivers; answer with `Armed` or `Failed`.
     Arm,
-    /// Have the senders start at this instant.
+    /// Make the senders start at this time.
     StartAt(MonoTime),
     /// Change something; answer with `Steered`.
     Steer(Box<ChangeOrder>),
     /// Take a step of a change; answer with `Held`, `Announced` or `Steered`.
     Step(u64, Box<ChangeStep>),
-    /// Have the senders stop; `SendersDone` follows when they have.
+    /// Stop the senders; `SendersDone` follows when they have stopped.
     StopSenders,
-    /// Stop the receivers and account; answer with `Finished` or `Failed`.
+    /// Stop the receivers and close the accounts; answer with `Finished` or `Failed`.
     Finish(Vec<SentTotal>),
     /// Stop everything and close the ports.
     Release,
-    /// Keep this as the highest epoch seen, over restarts, before anything that follows.
+    /// Store this epoch as the highest one seen, so that it survives restarts, before any later action.
     Remember(u64),
     /// Ask the controller whether senders may go on.
     Renew(MessageHead, Nonce),
-    /// Senders may be at work until then, on this node's clock. Before the first of these they may not.
+    /// Senders may run until this time on the node's clock. Before the first of these they may not send.
     Extend(MonoTime),
-    /// Keep the result on the disk until it is collected; answer with `Spooled` or `Failed`.
+    /// Store the result on the disk until it is collected; answer with `Spooled` or `Failed`.
     Spool(Arc<NodeResult>),
 }
 
@@ -124,10 +126,10 @@ enum AgentState {
     Preparing,
     Prepared,
     Arming,
-    /// Receiving; the first lease is still to come.
+    /// Receivers run; the first lease has not arrived yet.
     Leasing,
     Armed,
-    /// Committed to T; `confirmed` when the senders know it too.
+    /// Committed to T; `confirmed` once the senders have it too.
     Waiting {
         start: MonoTime,
         confirmed: bool,
@@ -142,7 +144,7 @@ enum AgentState {
     Failed(NodeFault),
 }
 
-/// Where a result is kept.
+/// Place of a result: in memory, or in the segments of the spool.
 #[derive(Clone, Debug, PartialEq)]
 enum KeptResult {
     Result(Arc<NodeResult>),
@@ -162,19 +164,19 @@ pub struct AgentMachine {
     patience: Nanos,
     /// A confirmation that leaves less than this before T is refused.
     margin: Nanos,
-    /// Only in a fleet.
+    /// Present only in a fleet.
     lease: Option<AgentLease>,
     longest: Option<Nanos>,
-    /// When the owner wants the senders to stop.
+    /// Time at which the owner's limit stops the senders.
     stop_at: Option<MonoTime>,
-    /// What ended the senders, or is about to.
+    /// First reason for which the senders stopped, or will stop.
     why: Option<StopReason>,
-    /// It finishes without an order, because its controller is silent.
+    /// The agent finishes without an order, because its controller is silent.
     orphan: bool,
 }
 
 impl AgentMachine {
-    /// An idle agent that gives a run up when it hears nothing of its controller for `patience`.
+    /// Creates an idle agent that gives a run up after `patience` without a message of its controller.
     pub fn new(patience: Nanos) -> Self {
         Self {
             state: AgentState::Idle,
@@ -195,12 +197,12 @@ impl AgentMachine {
         }
     }
 
-    /// An idle agent in the controller's own process.
+    /// Creates an idle agent in the controller's own process.
     pub fn local(patience: Nanos) -> Self {
         Self { margin: LOCAL_CONFIRM_MARGIN, ..Self::new(patience) }
     }
 
-    /// An idle agent of a fleet.
+    /// Creates an idle agent of a fleet.
     pub fn leased(terms: LeaseTerms, past: AgentPast) -> Self {
         Self {
             epoch: past.epoch,
@@ -210,7 +212,7 @@ impl AgentMachine {
         }
     }
 
-    /// Takes in an event.
+    /// Handles an event and returns the actions that follow from it.
     pub fn handle(&mut self, event: AgentEvent, now: MonoTime) -> Vec<AgentAction> {
         match event {
             AgentEvent::Command(head, command) => self.command(head, command, now),
@@ -224,6 +226,7 @@ impl AgentMachine {
                 self.set_progress(number, ChangeProgress::Announced(fault))
             }
             AgentEvent::Steered(number, fault, sample) => {
+                // Recorded, so that a repeated order gets the same answer and is not executed twice.
                 self.change = LastChange { number, progress: ChangeProgress::Over(fault.clone()) };
                 self.reply(NodeReply::Steered { number, fault, sample })
             }
@@ -235,7 +238,7 @@ impl AgentMachine {
         }
     }
 
-    /// When it wants to be ticked next, if nothing else happens.
+    /// Time of the next tick that it needs, if nothing else happens.
     pub fn next_deadline(&self) -> Option<MonoTime> {
         let start = match self.state {
             // An unconfirmed T that passes is no event of a steered run.
@@ -246,40 +249,40 @@ impl AgentMachine {
         [start, renewal, self.senders_deadline(), self.silence_deadline()].into_iter().flatten().min()
     }
 
-    /// Whether senders may be at work: samples are worth taking.
+    /// True while senders may be running, so that samples are worth taking.
     pub fn is_running(&self) -> bool {
         matches!(self.state, AgentState::Running | AgentState::Stopped(_))
     }
 
-    /// Whether it waits for [`AgentEvent::SendersDone`].
+    /// True while it waits for [`AgentEvent::SendersDone`].
     pub fn awaits_senders(&self) -> bool {
         self.state == AgentState::Running
     }
 
-    /// Whether it takes part in no run.
+    /// True while it takes part in no run.
     pub fn is_idle(&self) -> bool {
         self.state == AgentState::Idle
     }
 
-    /// Highest epoch it has seen.
+    /// Highest epoch that it has seen.
     pub const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The run that keeps it from any other: what is safe on its disk, or has failed, does not.
+    /// The run that keeps it from taking part in another one. A run whose result is safe on its disk, or that has failed, does not.
     pub fn busy(&self) -> Option<&MessageHead> {
         self.head.as_ref().filter(|_| !self.has_released_ports())
     }
 
-    /// The run it takes part in.
+    /// The run that it takes part in.
     pub fn head(&self) -> Option<&MessageHead> {
         self.head.as_ref()
     }
 
     fn command(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
         let mut actions = self.see_epoch(head.epoch);
-        // A later controller asks for a run that ended here without it. The answer must not revive the run:
-        // its result is in the spool and comes by its own way.
+        // A later controller asks for a run that ended here without it. The answer must not revive the run: its result
+        // is in the spool and is delivered from there.
         if let Some(segments) = self.kept_segments(&head, &command) {
             actions.push(AgentAction::Reply(head, NodeReply::Spooled { segments }));
             return actions;
@@ -288,8 +291,8 @@ impl AgentMachine {
             actions.push(AgentAction::Reply(head, NodeReply::Refused(refusal)));
             return actions;
         }
-        // Only an accepted command is a sign of life. Repeated orders of a controller that has lost the node
-        // must not keep its run going here.
+        // Only an accepted command proves that the controller is alive. Repeated orders of a controller that has lost
+        // the node must not keep its run going here.
         self.note_contact(now);
         self.adopt(&head, &command);
         actions.extend(self.obey(head, command, now));
@@ -298,8 +301,7 @@ impl AgentMachine {
 
     fn obey(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
         match command {
-            // These three judge the head themselves. Every other command is for exactly the attempt that was
-            // prepared here.
+            // These three check the head themselves. Every other command applies to exactly the attempt that was prepared here.
             NodeCommand::Prepare(preparation) => self.prepare(head, preparation),
             NodeCommand::Abort => self.abort(head),
             NodeCommand::Collected => self.collected(&head),
@@ -320,12 +322,12 @@ impl AgentMachine {
         }
     }
 
-    /// Why a command is out of date or comes at the wrong time.
+    /// Reason to refuse a command that is out of date or comes at the wrong time; `None` accepts it.
     fn refusal(&self, head: &MessageHead, command: &NodeCommand) -> Option<String> {
         if head.epoch < self.epoch {
             return Some(format!("epoch {} has ended; this node is in epoch {}", head.epoch, self.epoch));
         }
-        // Both only let go, so they are accepted for any run. ABORT is repeated until it is answered.
+        // Both only release the run, so they are accepted for any run. ABORT is repeated until it is answered.
         if matches!(command, NodeCommand::Abort | NodeCommand::Collected) {
             return None;
         }
@@ -335,6 +337,7 @@ impl AgentMachine {
         }
         let own = self.head.as_ref()?;
         if own.run != head.run && !self.has_released_ports() {
+            // Spooled and failed runs hold no ports: they must not block the next run of the fleet.
             return Some(format!("busy with run {}", own.run));
         }
         if own.run == head.run && head.attempt < own.attempt {
@@ -343,10 +346,9 @@ impl AgentMachine {
         None
     }
 
-    /// Goes on to `next` if the data plane's answer is to what was asked last.
+    /// Goes on to `next` and replies, if the data plane answers the last order.
     fn outcome(&mut self, asked: &AgentState, next: AgentState, reply: NodeReply) -> Vec<AgentAction> {
-        // The run may have been aborted while the data plane was at work: its answer to the old order means
-        // nothing now.
+        // The run may have been aborted while the data plane was at work: its answer to the old order is void.
         if self.state != *asked {
             return Vec::new();
         }
@@ -354,7 +356,7 @@ impl AgentMachine {
         self.reply(reply)
     }
 
-    /// Repeats the reply that tells the present state.
+    /// Repeats the reply for the present state.
     fn answer(&self) -> Vec<AgentAction> {
         let reply = match &self.state {
             // Nothing to report: either there is no run, or the reply follows when the data plane has
@@ -381,6 +383,7 @@ impl AgentMachine {
     }
 
     fn reply(&self, reply: NodeReply) -> Vec<AgentAction> {
+        // Without a run there is no controller to reply to.
         self.head.iter().map(|head| AgentAction::Reply(head.clone(), reply.clone())).collect()
     }
 

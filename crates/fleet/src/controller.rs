@@ -6,15 +6,15 @@
 //!  before T: a refusal, a failure or silence -> failed; the user's stop -> aborted (both once every node has let go)
 //!  after T:  a failure or silence -> the others stop, drain and report -> partial; the user's stop -> complete
 //! ```
-//! The four barriers are conditions here: all armed before T is given out, all confirmed before T, all senders done
-//! before draining, draining over before any receiver stops.
+//! The four barriers are conditions here: all nodes armed before T is given out, all confirmed before T, all senders
+//! done before draining, draining over before any receiver stops.
 //!
-//! In a fleet nodes send on [leases](crate::lease) that it renews, a node that cannot be heard is waited for until its
-//! lease has certainly ended, and results come in their own way, late ones too. What is to be known after its own death
-//! is a [`RunRecord`], kept before anything is sent that it says.
+//! In a fleet, nodes send on [leases](crate::lease) that it renews. It waits for a silent node until the lease of that
+//! node has certainly ended. Results are delivered separately, and late ones are accepted. State that must survive the
+//! controller is in a [`RunRecord`], which is stored before any message that depends on it.
 //!
-//! Invariant: a node's result is taken once; COMPLETE is said only with the result of every node; no receiver is told to
-//! stop while a sender may be at work.
+//! Invariant: a node's result is taken once; COMPLETE needs the result of every node; no receiver is told to stop while
+//! a sender may be running.
 
 mod commands;
 mod draining;
@@ -51,45 +51,45 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steering::RunSteering;
 
-/// What happens to a run.
+/// Input of the controller: commands of the user, messages of nodes, and the time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControllerEvent {
     Begin,
-    /// An agent said something.
+    /// An agent replied to a command.
     Reply(NodeName, MessageHead, NodeReply),
     Telemetry(NodeName, MessageHead, Box<CountSample>),
-    /// An agent asks whether it may go on.
+    /// An agent asks for a renewal of its lease.
     Renewal(NodeName, MessageHead, Nonce),
     /// The whole result of a node is stored. This event may be repeated.
     Collected(NodeName, Arc<NodeResult>),
-    /// Part of what a node reported is missing, though its result is here. This event may be repeated.
+    /// Part of a node's report is missing, though its result is here. This event may be repeated.
     Doubted(String),
-    /// All that a node kept of the run is stored, and there is no result among it. This event may be repeated.
+    /// Everything that a node kept of the run is stored, and no result is among it. This event may be repeated.
     Unfinished(NodeName),
-    /// A node's agent has lately waited so long for a processor.
+    /// The agent of a node has lately waited this long for a processor.
     Starved(NodeName, Nanos),
-    /// A node's agent was started again: what it did is over.
+    /// The agent of a node was restarted: its earlier work is lost.
     Restarted(NodeName),
     /// Another controller has taken over.
     Deposed,
     /// The controller's own program did not run for this long.
     StoodStill(Nanos),
-    /// The user wants a change; only a steered run can be changed.
+    /// The user requests a change; only a steered run can be changed.
     Steer(PlanChange),
-    /// The user wants it to end: before T nothing happens at all, after T what was sent is accounted.
+    /// The user ends the run: before T nothing is sent at all, after T the frames that were sent are accounted for.
     Stop,
     Tick,
 }
 
-/// What a run wants done.
+/// Output of the controller: what the caller must do next, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControllerAction {
     /// Post this to a node.
     Send(NodeName, MessageHead, NodeCommand),
     Grant(NodeName, MessageHead, LeaseGrant),
-    /// Keep this before anything that follows is sent. If somebody else has changed it: [`ControllerEvent::Deposed`].
+    /// Store this before anything that follows is sent. If another process has changed it: [`ControllerEvent::Deposed`].
     Record(RunRecord),
-    /// Tell the readers of the event stream.
+    /// Publish this in the event stream.
     Emit(RunEventKind),
 }
 
@@ -114,35 +114,35 @@ pub struct ControllerMachine {
     limits: RunLimits,
     policies: RunPolicies,
     peers: ControllerPeers,
-    /// Fenced off by a higher attempt.
+    /// Nodes that were left out; a higher attempt number fences them off.
     left_out: BTreeMap<NodeName, LeftNode>,
-    /// Starts that were tried with the present set of nodes.
+    /// Attempts to start with the present set of nodes.
     tries: u32,
-    /// The record of a run that an earlier controller began.
+    /// Record of a run that an earlier controller began.
     inherited: Option<RunRecord>,
-    /// It does not wait for the results that nodes keep.
+    /// True if it does not wait for the results that nodes keep.
     leaves_results: bool,
     /// Nodes of an inherited run that other controllers lead.
     elsewhere: BTreeSet<NodeName>,
     phase: ControllerPhase,
-    /// Senders were told to stop, at the latest at this instant.
+    /// Deadline for the senders to stop, once they were told to.
     stopping: Option<MonoTime>,
     stopped_by_user: bool,
-    /// What is missing, with the node it is about.
+    /// Reasons why the run is incomplete, with the node that each is about.
     reasons: Vec<(Option<NodeName>, String)>,
     steering: RunSteering,
-    /// The longest delay of a frame that a node has measured so far.
+    /// Longest delay of a frame that a node has measured so far.
     longest_delay: Nanos,
     repeat_at: MonoTime,
-    /// Before this instant no node can have been silent for too long.
+    /// Earliest time at which a node can have been silent for too long.
     silent_from: MonoTime,
-    /// When time alone may change something, as far as is known; until then a sign of life needs no look at all the nodes.
+    /// Earliest time at which the clock alone may change something. Until then a sign of life needs no check of all the nodes.
     deadline: Option<MonoTime>,
     actions: Vec<ControllerAction>,
 }
 
 impl ControllerMachine {
-    /// A run in draft, to be executed by `nodes`.
+    /// Creates a run in draft, to be executed by `nodes`.
     pub fn new(
         head: MessageHead,
         preparation: RunPreparation,
@@ -173,7 +173,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Takes in an event.
+    /// Handles an event and returns the actions that follow from it.
     pub fn handle(&mut self, event: ControllerEvent, now: MonoTime) -> Vec<ControllerAction> {
         if matches!(self.phase, ControllerPhase::Ended(_)) {
             self.after_the_end(event, now);
@@ -186,7 +186,7 @@ impl ControllerMachine {
             ControllerEvent::Telemetry(node, head, sample) if head == self.head => {
                 self.telemetry(node, sample, now);
             }
-            // Of another attempt, or nothing but time.
+            // These belong to another attempt, or carry only the time.
             ControllerEvent::Reply(..)
             | ControllerEvent::Telemetry(..)
             | ControllerEvent::Begin
@@ -202,13 +202,12 @@ impl ControllerMachine {
             ControllerEvent::Steer(steer) => self.steer(steer, now),
             ControllerEvent::Stop => self.stop(now),
         }
-        // A fleet sends thousands of samples and renewals a second. They can only postpone what a deadline
-        // does, so before the deadline none of them needs a look at all the nodes.
+        // A fleet sends thousands of samples and renewals a second. They can only postpone a deadline, so before the
+        // deadline none of them needs a check of all the nodes.
         if is_sign_of_life && self.deadline.is_some_and(|at| now < at) {
             return std::mem::take(&mut self.actions);
         }
-        // In this order: give up what is late, take the steps that this allows, then repeat what is still
-        // unanswered.
+        // The order matters: give up late nodes, take the steps that this allows, then repeat the commands that are still unanswered.
         self.expire(now);
         self.advance(now);
         self.settle_change(now);
@@ -218,12 +217,12 @@ impl ControllerMachine {
         std::mem::take(&mut self.actions)
     }
 
-    /// Whether it waits for results.
+    /// True while it waits for results.
     pub const fn is_collecting(&self) -> bool {
         matches!(self.phase, ControllerPhase::Collecting { .. })
     }
 
-    /// When it wants to be ticked next, if nothing else happens; `None` when the run is over.
+    /// Time of the next tick that it needs, if nothing else happens; `None` when the run is over.
     pub const fn next_deadline(&self) -> Option<MonoTime> {
         self.deadline
     }
@@ -253,22 +252,22 @@ impl ControllerMachine {
         Some(own.min(self.repeat_at))
     }
 
-    /// How it ended, once it has.
+    /// The outcome, once the run has ended.
     pub const fn outcome(&self) -> Option<&RunOutcome> {
         if let ControllerPhase::Ended(outcome) = &self.phase { Some(outcome) } else { None }
     }
 
-    /// The attempt under way.
+    /// Head of the current attempt.
     pub const fn head(&self) -> &MessageHead {
         &self.head
     }
 
-    /// The results that have come in so far.
+    /// The results that have arrived so far.
     pub fn results(&self) -> impl Iterator<Item = &NodeResult> {
         self.peers.values().filter_map(|peer| peer.result.as_deref())
     }
 
-    /// The results that came in, one for each node that reported.
+    /// The results that arrived, one for each node that reported.
     pub fn into_results(self) -> Vec<NodeResult> {
         self.peers.into_values().filter_map(|peer| peer.result).map(Arc::unwrap_or_clone).collect()
     }
@@ -286,11 +285,12 @@ impl ControllerMachine {
             }
             ControllerPhase::Arming { until } if self.all(PeerProgress::Armed) => {
                 self.enter(RunState::Armed);
+                // The phase began at `until` less its limit.
                 let arming = now.since(until - self.limits.prepare);
                 self.commit(arming, now);
             }
             ControllerPhase::Committing { since, start } if self.all(PeerProgress::Committed) => {
-                // Until here everything can be taken back; see `can_confirm`.
+                // Everything up to here can be taken back; see `can_confirm`.
                 if !self.can_confirm(since, start, now) {
                     self.try_again(now);
                     return true;
@@ -299,18 +299,17 @@ impl ControllerMachine {
                 self.enter(RunState::Confirmed);
                 self.broadcast(now);
             }
-            // Nodes that are confirmed start at T by themselves. Those whose acknowledgement is missing are
-            // dealt with in `Running` (`expire_confirmations`).
+            // Nodes that are confirmed start at T by themselves. Nodes without an acknowledgement are
+            // handled in `Running` (`expire_confirmations`).
             ControllerPhase::Confirming { start, .. } if self.has_begun(start, now) => {
                 self.phase = ControllerPhase::Running { start };
                 self.enter(RunState::Running);
             }
-            // A lost agent of this process cannot send. In a fleet its lease has to end first, see
-            // `is_quiet`.
+            // A lost agent of this process cannot send. In a fleet its lease must end first, see `is_quiet`.
             ControllerPhase::Running { .. } if self.nobody_left() && self.limits.lease.is_none() => {
                 self.end_of_run();
             }
-            // Barrier: every sender is done, and every node that cannot be heard has certainly stopped.
+            // Barrier: every sender is done, and every silent node has certainly stopped.
             ControllerPhase::Running { .. } if self.all(PeerProgress::Done) && self.is_quiet(now) => {
                 self.drain(now);
                 self.enter(RunState::Draining);
@@ -348,7 +347,7 @@ impl ControllerMachine {
         )
     }
 
-    /// Nodes that are waited for and have not got that far.
+    /// Nodes that are waited for and have not reached this step.
     fn behind(&self, wanted: PeerProgress) -> impl Iterator<Item = (&NodeName, &ControllerPeer)> {
         self.peers.iter().filter(move |(_, peer)| !peer.lost && peer.progress < wanted)
     }
@@ -366,6 +365,7 @@ impl ControllerMachine {
     }
 
     fn send(&mut self, node: NodeName, command: NodeCommand) {
+        // Another controller leads the node now; its result arrives without a command.
         if self.elsewhere.contains(&node) {
             return;
         }
@@ -373,6 +373,7 @@ impl ControllerMachine {
     }
 
     fn enter(&mut self, state: RunState) {
+        // The record must be stored before readers of the event stream see the state.
         self.record(state);
         self.emit(RunEventKind::StateChanged(state));
     }

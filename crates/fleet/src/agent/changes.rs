@@ -9,7 +9,7 @@ use packetrig_plan::HeldStream;
 use packetrig_units::Blame;
 use std::cmp::Ordering;
 
-/// How far a change is.
+/// Progress of a change.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ChangeProgress {
     Held(Vec<HeldStream>, Option<NodeFault>),
@@ -33,8 +33,7 @@ impl Default for LastChange {
 impl AgentMachine {
     pub(super) fn steer(&mut self, order: Box<ChangeOrder>) -> Vec<AgentAction> {
         match order.number.cmp(&self.change.number) {
-            // The controller orders the next change only when every node has answered this one, so this is a
-            // late repetition.
+            // The controller orders the next change only after every node has answered this one, so this is a late repetition.
             Ordering::Less => Vec::new(),
             Ordering::Equal => self.repeat_progress(),
             Ordering::Greater if self.state == AgentState::Running => vec![AgentAction::Steer(order)],
@@ -44,7 +43,7 @@ impl AgentMachine {
 
     pub(super) fn take_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
         match number.cmp(&self.change.number) {
-            // An older one comes late.
+            // A late repetition of an older change.
             Ordering::Less => Vec::new(),
             Ordering::Equal => self.next_step(number, step),
             Ordering::Greater => self.first_step(number, step),
@@ -55,10 +54,9 @@ impl AgentMachine {
         match *step {
             ChangeStep::Hold(_) if self.state == AgentState::Running => vec![AgentAction::Step(number, step)],
             ChangeStep::Hold(_) => self.too_late(number, |fault| ChangeProgress::Held(Vec::new(), fault)),
-            // It was never held here, and if that order still comes it comes too late.
+            // The streams were never held here. If the order to hold them still arrives, it is too late.
             ChangeStep::Undo => self.set_progress(number, ChangeProgress::Over(None)),
-            // All nodes hold before any node is told of these steps. Without that hold this node knows
-            // nothing of the streams.
+            // All nodes hold before any node gets these steps. A node that did not hold does not have the streams.
             ChangeStep::Announce { .. } | ChangeStep::Begin { .. } => Vec::new(),
         }
     }
@@ -70,7 +68,7 @@ impl AgentMachine {
             | (ChangeStep::Begin { .. } | ChangeStep::Undo, ChangeProgress::Over(_)) => {
                 self.repeat_progress()
             }
-            // Where nothing is held there is nothing to undo, and what is not announced does not begin.
+            // A fault undoes what it did, so there is nothing to undo, and a change that was not announced cannot begin.
             (ChangeStep::Undo, ChangeProgress::Held(_, Some(_)))
             | (ChangeStep::Begin { .. }, ChangeProgress::Announced(Some(_))) => {
                 self.set_progress(number, ChangeProgress::Over(None))
@@ -78,7 +76,7 @@ impl AgentMachine {
             (ChangeStep::Announce { .. } | ChangeStep::Undo, ChangeProgress::Held(_, None))
             | (ChangeStep::Begin { .. }, ChangeProgress::Announced(None)) => {
                 match (&self.state, step.as_ref()) {
-                    // Receivers outlive senders, and another's may still begin.
+                    // Receivers run longer than senders, and the senders of another node may still begin.
                     (AgentState::Running, _) | (AgentState::Stopped(_), ChangeStep::Announce { .. }) => {
                         vec![AgentAction::Step(number, step)]
                     }
@@ -86,12 +84,12 @@ impl AgentMachine {
                     _ => self.too_late(number, ChangeProgress::Over),
                 }
             }
-            // Overtaken by what followed it.
+            // A later step has overtaken this one.
             _ => Vec::new(),
         }
     }
 
-    /// A step is done, or there was nothing to be done.
+    /// Records that a step is done, or that there was nothing to do, and reports it.
     pub(super) fn set_progress(&mut self, number: u64, progress: ChangeProgress) -> Vec<AgentAction> {
         self.change = LastChange { number, progress };
         self.repeat_progress()
@@ -102,11 +100,13 @@ impl AgentMachine {
         self.reply(match progress {
             ChangeProgress::Held(held, fault) => NodeReply::Held { number, fault, held },
             ChangeProgress::Announced(fault) => NodeReply::Announced { number, fault },
+            // No sample: the counts right after the change are gone.
             ChangeProgress::Over(fault) => NodeReply::Steered { number, fault, sample: Box::default() },
         })
     }
 
-    /// Before T the order is ignored, and the controller repeats it. After the senders' end it can never be done: that is a fault.
+    /// Ignores the order before T, because the controller repeats it. After the senders' end it can never be done,
+    /// which is a fault.
     fn too_late(
         &mut self,
         number: u64,

@@ -1,4 +1,4 @@
-//! What is different in a fleet: leases, a controller that may be another one, a result that waits on the disk.
+//! Differences in a fleet: leases, a change of controller, and results that wait on the disk.
 
 use super::{AgentAction, AgentMachine, AgentState, EndedAttempt, KeptResult, REMEMBERED};
 use crate::lease::{AgentLease, LeaseAnswer};
@@ -7,29 +7,30 @@ use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 
-/// What an agent of a fleet brings along when it starts.
+/// State that an agent of a fleet keeps over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentPast {
-    /// Highest epoch it has seen, kept over restarts by [`AgentAction::Remember`].
+    /// Highest epoch that it has seen, stored by [`AgentAction::Remember`].
     pub epoch: u64,
-    /// First nonce; no earlier start of this agent came near to it.
+    /// First nonce, far above those of earlier starts of this agent.
     pub nonce: Nonce,
-    /// Longest time that the node's owner lets anything be sent, from T.
+    /// Longest time that the node's owner allows senders to run, counted from T.
     pub longest: Option<Nanos>,
 }
 
 impl AgentMachine {
-    /// Raises the epoch and keeps it, before anything is done on it.
+    /// Raises the epoch and stores it, before anything is done in it.
     pub(super) fn see_epoch(&mut self, epoch: u64) -> Vec<AgentAction> {
         let rises = epoch > self.epoch;
         self.epoch = self.epoch.max(epoch);
-        // Fencing: a lower epoch stays refused even after a restart. Without leases there is one process, and
-        // nothing to remember.
+        // Fencing: a lower epoch stays refused even after a restart. Without leases there is one process and nothing to store.
         if rises && self.lease.is_some() { vec![AgentAction::Remember(epoch)] } else { Vec::new() }
     }
 
-    /// A later controller ends what an earlier one began: the run is the same, from now on it answers to the later one.
+    /// Lets a later controller end a run that an earlier one began: the run stays the same, and answers go to the later
+    /// controller from now on.
     pub(super) fn adopt(&mut self, head: &MessageHead, command: &NodeCommand) {
+        // Only commands that end a run: a later controller never starts a run that an earlier one prepared.
         let ends = matches!(
             command,
             NodeCommand::Query
@@ -46,8 +47,8 @@ impl AgentMachine {
         {
             own.epoch = head.epoch;
             if let Some(lease) = &mut self.lease {
-                // A question sent after the new controller began, but answered by the old one, would run
-                // beyond the end that the new controller computes (`LeaseTerms::certainly_stopped`).
+                // The earlier controller may still answer a question that was sent after the later one began. The lease
+                // would then run beyond the end that the later one computes (`LeaseTerms::certainly_stopped`).
                 lease.disown();
             }
         }
@@ -66,7 +67,7 @@ impl AgentMachine {
         }
     }
 
-    /// Asks whether it may go on, when it is time.
+    /// Asks for a renewal of the lease, if it is time.
     pub(super) fn renew(&mut self, now: MonoTime) -> Vec<AgentAction> {
         let nonce = self.lease.as_mut().and_then(|lease| lease.due(now));
         let asked = self.head.iter().zip(nonce);
@@ -89,8 +90,8 @@ impl AgentMachine {
             LeaseAnswer::Until(until) => {
                 self.note_contact(now);
                 let mut actions = vec![AgentAction::Extend(until)];
-                // ARMED is said with the first lease in hand. Otherwise a node could be committed that may
-                // not send at T.
+                // ARMED is sent only with the first lease in hand. Otherwise the controller could commit a node that
+                // may not send at T.
                 actions.extend(self.outcome(&AgentState::Leasing, AgentState::Armed, NodeReply::Armed));
                 actions
             }
@@ -110,13 +111,13 @@ impl AgentMachine {
         }
     }
 
-    /// Stops the senders at the owner's limit or at the lease's end. Their own gate shuts then without an order; this reports why.
+    /// Stops the senders at the owner's limit or at the lease's end. Their own gate shuts then without an order;
+    /// this reports the reason.
     pub(super) fn guard_senders(&mut self, now: MonoTime) -> Vec<AgentAction> {
         if self.state != AgentState::Running || self.why.is_some() {
             return Vec::new();
         }
-        // Before the lease: if both have ended, the owner's limit is the reason that no renewal could have
-        // changed.
+        // This check comes first: if both have ended, the owner's limit is the reason, because no renewal could have changed it.
         if self.stop_at.is_some_and(|at| now >= at) {
             return self.stop_senders(StopReason::OwnersLimit);
         }
@@ -126,7 +127,7 @@ impl AgentMachine {
         Vec::new()
     }
 
-    /// When [`AgentMachine::guard_senders`] has something to do.
+    /// Time at which [`AgentMachine::guard_senders`] must act.
     pub(super) fn senders_deadline(&self) -> Option<MonoTime> {
         if self.state != AgentState::Running || self.why.is_some() {
             return None;
@@ -135,32 +136,33 @@ impl AgentMachine {
         lease.into_iter().chain(self.stop_at).min()
     }
 
-    /// When it does without its controller, if that stays silent.
+    /// Time at which it goes on without its controller, if that stays silent.
     pub(super) fn silence_deadline(&self) -> Option<MonoTime> {
         let Some(lease) = &self.lease else {
             return (self.state != AgentState::Idle).then(|| self.heard + self.patience);
         };
         let orphaned = lease.terms().orphaned;
         match self.state {
-            // What the data plane or the disk is asked for ends by itself.
+            // The data plane and the disk end by themselves.
             AgentState::Idle | AgentState::Finishing | AgentState::Spooling => None,
-            // As long as the lease holds the controller is not silent; then the senders are waited for.
+            // While the lease is valid, the controller is not silent; after that, the senders are waited for.
             AgentState::Running if self.why.is_none() => None,
             AgentState::Stopped(_) | AgentState::Spooled(_) => Some(self.heard + orphaned),
-            // Others may take longer to get ready: that is silence without a fault.
+            // Other nodes may take longer to get ready: silence is no fault then.
             _ => Some(self.heard + orphaned + orphaned),
         }
     }
 
-    /// The controller is silent, so nobody could stop a run here: it ends by itself. What was received is kept.
+    /// Ends a run whose controller is silent, because nobody could stop it here. Received frames are kept.
     pub(super) fn end_without_controller(&mut self) -> Vec<AgentAction> {
         let leased = self.lease.is_some();
-        // What was received is worth keeping. The totals of other nodes are not known here, so the accounts
-        // are closed with this node's own.
+        // Received frames are worth keeping. The totals of other nodes are unknown here, so the accounts are closed
+        // with this node's own.
         if leased && let AgentState::Stopped(sent) = &self.state {
             let sent = sent.clone();
             self.end_lease();
             self.state = AgentState::Finishing;
+            // No controller collects the result now: the spool keeps it, and the agent takes the next run.
             self.orphan = true;
             return vec![AgentAction::Finish(sent)];
         }
@@ -172,7 +174,7 @@ impl AgentMachine {
         if spooled { Vec::new() } else { vec![AgentAction::Release] }
     }
 
-    /// Segments kept of an attempt that this agent ended without its controller, if this command asks for their result.
+    /// Number of segments kept of an attempt that this agent ended without its controller, if this command asks for its result.
     pub(super) fn kept_segments(&self, head: &MessageHead, command: &NodeCommand) -> Option<u64> {
         let asks = matches!(command, NodeCommand::Query | NodeCommand::Stop | NodeCommand::Finish { .. });
         if !asks || head.epoch < self.epoch {
@@ -183,6 +185,7 @@ impl AgentMachine {
     }
 
     pub(super) fn remember(&mut self, head: &MessageHead) {
+        // Bounded: a controller that starts one run after the other must not fill the memory of the node.
         if self.ended.len() == REMEMBERED {
             self.ended.pop_front();
         }
@@ -215,7 +218,7 @@ impl AgentMachine {
         actions
     }
 
-    /// What is safe on the disk does not keep the next run waiting, nor does what failed.
+    /// Forgets a run that no longer holds ports: a spooled or failed run does not delay the next one.
     pub(super) fn forget_released_run(&mut self, next: &MessageHead) {
         if let Some(own) = self.head.clone()
             && self.has_released_ports()
@@ -225,15 +228,16 @@ impl AgentMachine {
         }
     }
 
-    /// Whether no port is open any more, although the run is not forgotten.
+    /// True if no port is open any more, although the run is not forgotten.
     pub(super) fn has_released_ports(&self) -> bool {
         let done = matches!(self.state, AgentState::Spooled(KeptResult::Segments(_)) | AgentState::Failed(_));
         self.lease.is_some() && done
     }
 
-    /// A sign of life from the controller.
+    /// Records a sign of life from the controller.
     pub(super) fn note_contact(&mut self, now: MonoTime) {
         self.heard = now;
+        // A controller that is back collects the result, so the run must not be forgotten once it is spooled.
         self.orphan = false;
     }
 }

@@ -1,4 +1,4 @@
-//! The steps of a run, each by its command and by what the data plane answered.
+//! Steps of a run: for each command, and for each answer of the data plane.
 
 use super::changes::LastChange;
 use super::{AgentAction, AgentMachine, AgentState, KeptResult, REFIT};
@@ -18,8 +18,7 @@ impl AgentMachine {
         if self.head.as_ref() == Some(&head) {
             return self.answer();
         }
-        // In a fleet the text is this node's part of the plan, but the head carries the hash of the whole
-        // one.
+        // In a fleet the text is this node's part of the plan, but the head carries the hash of the whole plan.
         let part_of = preparation.part_of.clone();
         if part_of.unwrap_or_else(|| PlanHash::of(preparation.document.text())) != head.plan {
             return vec![AgentAction::Reply(
@@ -34,19 +33,21 @@ impl AgentMachine {
                 self.head = Some(head);
                 self.state = AgentState::Preparing;
                 self.steered = preparation.terms.steered;
+                // The numbers of changes begin anew in each run.
                 self.change = LastChange::default();
                 if let (Some(lease), Some(every)) = (&mut self.lease, preparation.renew_every) {
                     lease.renew_every(every);
                 }
                 vec![AgentAction::Prepare(preparation)]
             }
-            // Nothing was confirmed, so nothing was sent: the ports serve the new attempt as they are.
+            // Nothing was confirmed, so nothing was sent: the new attempt uses the ports as they are.
             AgentState::Prepared
             | AgentState::Leasing
             | AgentState::Armed
             | AgentState::Waiting { confirmed: false, .. }
                 if newer =>
             {
+                // The next attempt asks for a lease of its own when it is armed.
                 self.end_lease();
                 self.head = Some(head);
                 self.state = AgentState::Prepared;
@@ -62,6 +63,7 @@ impl AgentMachine {
     }
 
     pub(super) fn prepared(&mut self, ports: Vec<PortInfo>) -> Vec<AgentAction> {
+        // Kept, because PREPARE may be repeated.
         self.ports.clone_from(&ports);
         self.outcome(&AgentState::Preparing, AgentState::Prepared, NodeReply::Prepared { ports })
     }
@@ -97,8 +99,7 @@ impl AgentMachine {
     pub(super) fn confirm(&mut self, start: MonoTime, now: MonoTime) -> Vec<AgentAction> {
         match self.state {
             AgentState::Waiting { start: own, confirmed: false } if self.is_same(own, start) => {
-                // The senders need this long to be told of T. To refuse makes this node a known split start,
-                // not a late sender.
+                // The senders need this long to receive T. A refusal makes this node a known split start instead of a late sender.
                 if now + self.margin >= start && !self.steered {
                     return self.reply(NodeReply::Late);
                 }
@@ -107,24 +108,25 @@ impl AgentMachine {
                 actions.extend(self.reply(NodeReply::Confirmed));
                 actions
             }
-            // It had accepted a T, which has passed by now.
+            // The node had accepted a T, which has passed by now.
             AgentState::Armed => self.reply(NodeReply::Late),
             AgentState::Prepared => self.reply(NodeReply::Refused("no start was committed".to_owned())),
             _ => self.answer(),
         }
     }
 
-    /// Whether two instants are the same T.
+    /// True if two times mean the same T.
     fn is_same(&self, committed: MonoTime, confirmed: MonoTime) -> bool {
-        // In a fleet both were converted from the controller's clock, the second one perhaps by a better fit.
+        // In a fleet both were converted from the controller's clock, the second one possibly with a better fit.
         let slack = if self.lease.is_some() { REFIT } else { Nanos::ZERO };
         committed.since(confirmed) <= slack && confirmed.since(committed) <= slack
     }
 
     pub(super) fn stop(&mut self) -> Vec<AgentAction> {
         match self.state {
-            // By the controller's clock T has passed. One that was not told of it: others may have been, by a controller that was killed
-            // while it told them. What its receivers have counted is a result, and no confirmation starts it any more.
+            // The controller asks after T. A node without the confirmation also stops: a controller that was killed
+            // while it confirmed may have reached others. The counts of its receivers are a result, and no confirmation
+            // starts it any more.
             AgentState::Running | AgentState::Armed | AgentState::Waiting { .. } => {
                 self.stop_senders(StopReason::Told)
             }
@@ -133,20 +135,21 @@ impl AgentMachine {
     }
 
     pub(super) fn stop_senders(&mut self, why: StopReason) -> Vec<AgentAction> {
-        // Also from `Waiting`: the senders' own end is expected in `Running` only.
+        // Also entered from `Waiting`: `SendersDone` is handled in `Running` only.
         self.state = AgentState::Running;
-        // What ends the senders first is the reason.
+        // The first event that ends the senders is the reason.
         self.why.get_or_insert(why);
         vec![AgentAction::StopSenders]
     }
 
     pub(super) fn senders_done(&mut self, sent: Vec<SentTotal>, lease_ended: bool) -> Vec<AgentAction> {
+        // An abort or a fault may have ended the run here while its senders were stopping.
         if self.state != AgentState::Running {
             return Vec::new();
         }
         let ended = if lease_ended { StopReason::LeaseOver } else { StopReason::Done };
         let why = *self.why.get_or_insert(ended);
-        // Emulated interfaces are still needed while others send; not longer than the owner lets anything be sent.
+        // Emulated interfaces are still needed while others send, but not longer than the owner's limit.
         if why == StopReason::OwnersLimit {
             self.end_lease();
         }
@@ -157,11 +160,12 @@ impl AgentMachine {
     pub(super) fn finish(&mut self, sent: Vec<SentTotal>) -> Vec<AgentAction> {
         match self.state {
             AgentState::Stopped(_) => {
+                // Receivers need no lease, and nothing is sent any more.
                 self.end_lease();
                 self.state = AgentState::Finishing;
                 vec![AgentAction::Finish(sent)]
             }
-            // Barrier: receivers stop only when every sender has.
+            // Barrier: receivers stop only after every sender has stopped.
             AgentState::Running => self.reply(NodeReply::Refused("its senders are still sending".to_owned())),
             _ => self.answer(),
         }
@@ -190,7 +194,7 @@ impl AgentMachine {
             actions.push(AgentAction::Release);
             self.forget(head.clone());
         } else {
-            // ABORT may overtake its PREPARE, or be repeated. The attempt is over here in either case.
+            // ABORT may overtake its PREPARE, or be repeated. The attempt has ended here in either case.
             self.remember(&head);
         }
         actions.push(AgentAction::Reply(head, NodeReply::Aborted));
@@ -202,7 +206,7 @@ impl AgentMachine {
             return Vec::new();
         }
         self.end_lease();
-        // This ends the run here only. The controller decides what it means for the others.
+        // This ends the run on this node only. The controller decides about the other nodes.
         self.state = AgentState::Failed(fault.clone());
         let mut actions = vec![AgentAction::Release];
         actions.extend(self.reply(NodeReply::Failed(fault)));
@@ -213,12 +217,13 @@ impl AgentMachine {
         if self.silence_deadline().is_some_and(|at| now >= at) {
             return self.end_without_controller();
         }
-        // The lease keeps emulated interfaces alive while others send, but not beyond what the owner allows.
+        // The lease keeps emulated interfaces alive while others send, but not beyond the owner's limit.
         if matches!(self.state, AgentState::Stopped(_)) && self.stop_at.is_some_and(|at| now >= at) {
             self.end_lease();
         }
         let mut actions = self.renew(now);
         actions.extend(self.begin(now));
+        // The guard comes last: a start that this tick notices late may be beyond the end of the lease already.
         actions.extend(self.guard_senders(now));
         actions
     }
@@ -231,11 +236,12 @@ impl AgentMachine {
                 if self.lease.as_ref().is_some_and(|lease| !lease.is_valid_at(start)) {
                     return self.stop_senders(StopReason::NoLease);
                 }
+                // The owner's limit counts from T, not from the preparation.
                 self.stop_at = self.longest.map(|longest| start + longest);
                 self.reply(NodeReply::Started)
             }
             AgentState::Waiting { start, confirmed: false } if now >= start && !self.steered => {
-                // T has passed without a confirmation. Still receiving, ready for another attempt.
+                // T has passed without a confirmation. The node still receives and is ready for another attempt.
                 self.state = AgentState::Armed;
                 self.reply(NodeReply::Late)
             }

@@ -343,7 +343,7 @@ fn a_later_controller_may_end_what_an_earlier_one_began_and_nothing_else() {
     assert!(matches!(replies(&tell(&mut agent, &old, NodeCommand::Query, 202))[..], [NodeReply::Refused(_)]));
     let actions = agent.handle(AgentEvent::SendersDone { sent: vec![], lease_ended: false }, at(203));
     assert!(matches!(&actions[..], [AgentAction::Reply(head, _)] if *head == new));
-    // What the earlier one answers now is worth nothing.
+    // An answer of the earlier controller is worth nothing now.
     let mut other = sending(&old, None);
     other.handle(AgentEvent::Tick, at(503));
     tell(&mut other, &new, NodeCommand::Query, 504);

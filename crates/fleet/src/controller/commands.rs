@@ -1,4 +1,4 @@
-//! The command that each node gets in each phase, and when it is repeated.
+//! Commands to each node by phase, and their repetition.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use super::{ControllerMachine, ControllerPhase};
@@ -6,7 +6,7 @@ use crate::message::{NodeCommand, NodeName, SentTotal};
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 
-/// What a plan for one node may take, when it is given to many.
+/// Time to deliver the plan to one node, when many nodes get it.
 const PLAN_EACH: Nanos = Nanos::from_millis(1);
 
 impl ControllerMachine {
@@ -18,7 +18,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Sends every node that is behind the command of this phase.
+    /// Sends the command of this phase to every node that is behind.
     pub(super) fn broadcast(&mut self, now: MonoTime) {
         let is_urgent =
             matches!(self.phase, ControllerPhase::Committing { .. } | ControllerPhase::Confirming { .. });
@@ -26,10 +26,11 @@ impl ControllerMachine {
         self.repeat_at = now
             + match (is_urgent, is_long) {
                 (true, _) => self.limits.insist,
-                // To give the plan to many takes a while, and so does the answer of each.
+                // The delivery of the plan to many nodes takes a while, and so do their answers.
                 (_, true) => self.limits.repeat.max(Nanos::new(PLAN_EACH.as_u64() * self.peers.len() as u64)),
                 (_, false) => self.limits.repeat,
             };
+        // Only FINISH needs the totals, and for a large fleet they are a long list.
         let is_collecting = matches!(self.phase, ControllerPhase::Collecting { .. });
         let sent = if is_collecting { self.sent_totals() } else { Arc::default() };
         let letters: Vec<(NodeName, NodeCommand)> = self
@@ -37,7 +38,7 @@ impl ControllerMachine {
             .iter()
             .flat_map(|(node, peer)| {
                 let change = self.unanswered(node);
-                // Nothing keeps a stop waiting, and before it has begun a node makes no change.
+                // A stop is never delayed, and a node makes no change before it has started.
                 let first = self.stopping.is_some() || peer.progress < PeerProgress::Confirmed;
                 let wanted = self.wanted_of(peer, &sent).filter(|_| change.is_none() || first);
                 let wanted = wanted.filter(|it| *it != NodeCommand::Query || self.is_to_be_asked(peer, now));
@@ -45,13 +46,13 @@ impl ControllerMachine {
             })
             .collect();
         for (node, command) in letters {
+            // Only questions have a limit of their rate, so only they are remembered.
             if let (NodeCommand::Query, Some(mut peer)) = (&command, self.peers.get_mut(&node)) {
                 peer.asked = now;
             }
             self.send(node, command);
         }
-        // Nodes that were left out may still hold ports of an old attempt. They are told until they say that
-        // they let go.
+        // Nodes that were left out may still hold ports of an old attempt. They get an abort until they confirm the release.
         let fenced: Vec<NodeName> =
             self.left_out.iter().filter(|(_, out)| !out.released).map(|(node, _)| node.clone()).collect();
         for node in fenced {
@@ -59,21 +60,20 @@ impl ControllerMachine {
         }
     }
 
-    /// A node that is heard anyway is asked less often.
+    /// True if a node must be asked for its progress. A node that reports anyway is asked less often.
     fn is_to_be_asked(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
-        // Each question is signed, and a fleet may have thousands of nodes. A node that is heard is only
-        // asked because its last reply may have been lost.
+        // Each question is signed, and a fleet may have thousands of nodes. A node that reports is only asked because
+        // its last reply may have been lost.
         now >= peer.heard + self.limits.repeat || now >= peer.asked + self.limits.query
     }
 
-    /// The command that moves this node on, if it is behind. `sent` holds the totals of all streams, for FINISH only.
+    /// Returns the command that moves this node on, if it is behind. `sent` holds the totals of all streams, for FINISH only.
     fn wanted_of(&self, peer: &ControllerPeer, sent: &Arc<[SentTotal]>) -> Option<NodeCommand> {
         let (command, reached) = match &self.phase {
             ControllerPhase::Cancelling { .. } => return (!peer.released).then_some(NodeCommand::Abort),
-            // Nothing of the run is open at a node that has gone. Without leases a lost one was told to
-            // abort.
+            // A node that has gone has nothing of the run open. Without leases a lost node got an abort.
             _ if peer.gone || peer.lost && self.limits.lease.is_none() => return None,
-            // A node that is not heard may still hear: a stop can reach it before its lease ends.
+            // A silent node may still receive: a stop can reach it before its lease ends.
             ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } if peer.lost => {
                 (NodeCommand::Stop, PeerProgress::Done)
             }
@@ -91,7 +91,7 @@ impl ControllerMachine {
             ControllerPhase::Running { .. } if self.stopping.is_some() => {
                 (NodeCommand::Stop, PeerProgress::Done)
             }
-            // Also while draining, as a sign of life: an agent that hears nothing gives up.
+            // Also sent while draining, as a sign of life: an agent without messages gives the run up.
             ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } => {
                 (NodeCommand::Query, PeerProgress::Reported)
             }
@@ -102,7 +102,7 @@ impl ControllerMachine {
         (peer.progress < reached).then_some(command)
     }
 
-    /// What every stream sent, from the nodes that know. A stream has one sender.
+    /// Frame totals of all streams, from the nodes that have reported them. A stream has one sender.
     pub(super) fn sent_totals(&self) -> Arc<[SentTotal]> {
         self.peers.values().flat_map(|peer| peer.sent.iter().copied()).collect()
     }

@@ -1,34 +1,35 @@
-//! How long receivers listen after the last frame was sent.
+//! Time for which receivers listen after the last frame was sent.
 //!
-//! They listen for the drain time, and longer while frames still arrive: until none has come for the drain time, and for
-//! twice the longest delay that was measured. The limit is ten times the drain time.
+//! They listen for the drain time, and longer while frames still arrive: until none has arrived for the drain time, and
+//! for twice the longest measured delay. The limit is ten times the drain time.
 
 use super::{ControllerMachine, ControllerPhase};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
-/// Drain times that receivers listen at most.
+/// Maximum length of the drain, in drain times.
 const MOST_DRAINS: u64 = 10;
 
 impl ControllerMachine {
-    /// The last sender is done.
+    /// Begins to drain, after the last sender is done.
     pub(super) fn drain(&mut self, now: MonoTime) {
         let longest = Nanos::new(self.limits.drain.as_u64().saturating_mul(MOST_DRAINS));
+        // Twice the longest delay: the frames that are on their way may be slower than any that was measured.
         let wanted = self.limits.drain.max(self.longest_delay + self.longest_delay).min(longest);
         self.phase = ControllerPhase::Draining { since: now, until: now + wanted, limit: now + longest };
     }
 
-    /// Listens longer if this sample shows that frames are still under way.
+    /// Prolongs the drain if this sample shows that frames are still arriving.
     pub(super) fn prolong_drain(&mut self, sample: &CountSample, now: MonoTime) {
         let delay = sample.latency.map_or(Nanos::ZERO, |(_, _, longest)| longest);
         self.longest_delay = self.longest_delay.max(delay);
         let ControllerPhase::Draining { since, until, limit } = &mut self.phase else { return };
         let by_delay = *since + self.longest_delay + self.longest_delay;
-        // Arrival times are on the node's clock. Only the age of the last arrival within its own sample is
-        // used, so the clocks need not be compared.
+        // Arrival times are on the node's clock. Only the age of the last arrival within its own sample is used, so the
+        // clocks need not be compared.
         let last = sample.rx.iter().filter_map(|(_, _, counts)| counts.last).max();
         let by_arrival = last.map_or(*since, |last| now - sample.at.since(last) + self.limits.drain);
-        // The limit holds also if a loop behind the device keeps frames arriving for ever.
+        // The limit holds even if a loop behind the device keeps frames arriving for ever.
         *until = (*until).max(by_delay).max(by_arrival).min(*limit);
     }
 }

@@ -1,4 +1,4 @@
-//! How a run ends: by its plan, by the user, by a fault.
+//! End of a run: by its plan, by the user, or by a fault.
 
 use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
@@ -15,7 +15,7 @@ impl ControllerMachine {
             | ControllerPhase::Committing { .. } => {
                 self.cancel(RunOutcome::Aborted, now);
             }
-            // Before T nothing was sent. A node that misses the abort stops when its lease is not renewed.
+            // Nothing was sent before T. A node that misses the abort stops when its lease is not renewed.
             ControllerPhase::Confirming { start, .. } if !self.has_passed(start, now) => {
                 self.cancel(RunOutcome::Aborted, now);
             }
@@ -23,8 +23,8 @@ impl ControllerMachine {
                 self.stopped_by_user = true;
                 self.stop_senders(now);
             }
-            // The plan's drain time is kept, so that what was sent can arrive; frames that still arrive do not prolong it any more. A stop
-            // that ended the senders is repeated, and changes nothing.
+            // The plan's drain time is kept, so that frames in flight can arrive; later arrivals do not prolong it any
+            // more. A repeated stop changes nothing.
             ControllerPhase::Draining { since, .. }
                 if !self.stopped_by_user && !self.preparation.terms.steered =>
             {
@@ -32,7 +32,7 @@ impl ControllerMachine {
                 let until = (since + self.limits.drain).max(now);
                 self.phase = ControllerPhase::Draining { since, until, limit: until };
             }
-            // It ends by itself already.
+            // These phases end by themselves already.
             ControllerPhase::Draining { .. }
             | ControllerPhase::Collecting { .. }
             | ControllerPhase::Cancelling { .. }
@@ -41,6 +41,7 @@ impl ControllerMachine {
     }
 
     pub(super) fn stop_senders(&mut self, now: MonoTime) {
+        // The deadline counts from the first stop: a repeated one must not postpone it.
         if self.stopping.is_none() {
             self.stopping = Some(now + self.limits.stop);
             self.broadcast(now);
@@ -51,29 +52,28 @@ impl ControllerMachine {
         self.cancel(RunOutcome::Failed { fault }, now);
     }
 
-    /// Ends as `ending` once every node has let go.
+    /// Ends with `ending` once every node has released the run.
     pub(super) fn cancel(&mut self, ending: RunOutcome, now: MonoTime) {
         let until = now + self.limits.stop;
-        // A node that may send on its lease is waited for until that lease has certainly ended, even if it
-        // answers nothing.
+        // A node that may send on its lease is waited for until that lease has certainly ended, even if it answers nothing.
         let until = self.quiet_at().map_or(until, |quiet| quiet.max(until));
         self.phase = ControllerPhase::Cancelling { until, ending };
         self.broadcast(now);
     }
 
-    /// Whether no result of a node that was given up can come any more, or it was waited for long enough.
+    /// True if no result of a lost node can arrive any more, or it was waited for long enough.
     pub(super) fn nothing_more(&self, late: MonoTime, now: MonoTime) -> bool {
         now >= late || self.peers.owe_no_result()
     }
 
     pub(super) fn end_of_run(&mut self) {
-        // Of a steered run the stop is the end.
+        // The stop is the regular end of a steered run.
         let stopped = self.stopped_by_user && !self.preparation.terms.steered;
         let missing = !self.peers.have_all_results();
         let mut reasons: Vec<String> = self.left_out.values().map(|out| out.why.clone()).collect();
         for (node, text) in std::mem::take(&mut self.reasons) {
             let is_here = node.is_some_and(|node| self.has_result_of(&node));
-            // For an inherited run only missing results count, not old findings about nodes that have reported since.
+            // An inherited run has reasons about nodes that have reported since: only reasons about missing results count.
             if self.inherited.is_none() || !is_here {
                 reasons.push(text);
             }
@@ -89,14 +89,14 @@ impl ControllerMachine {
     pub(super) fn end(&mut self, outcome: RunOutcome) {
         let lost: Vec<NodeName> =
             self.peers.iter().filter(|(_, peer)| peer.lost).map(|(n, _)| n.clone()).collect();
-        // The record comes first here, too: what lost nodes are told follows from the end.
+        // The record comes first here, too: the commands to lost nodes follow from the end.
         self.conclude(outcome);
         for node in lost {
             self.dismiss(node);
         }
     }
 
-    /// The last command to a node that was lost, which may have missed all earlier ones.
+    /// Sends the last command to a node that was lost, which may have missed all earlier ones.
     pub(super) fn dismiss(&mut self, node: NodeName) {
         let Some(peer) = self.peers.get(&node) else { return };
         let command = if self.limits.lease.is_none() || peer.gone {
@@ -104,7 +104,7 @@ impl ControllerMachine {
         } else if peer.result.is_some() {
             NodeCommand::Collected
         } else {
-            // It spools its result until a controller collects.
+            // The node spools its result until a controller collects it.
             NodeCommand::Finish { sent: self.sent_totals() }
         };
         self.send(node, command);

@@ -1,4 +1,4 @@
-//! What is not waited for any longer.
+//! Deadlines: nodes and answers that the controller stops waiting for.
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
@@ -8,11 +8,11 @@ use crate::outcome::SPLIT_START;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 
-/// Why a node is missing in a report. It is no reason any more once its result has come.
+/// Reason for a node that is missing in a report. It does not count any more once the result of the node has arrived.
 pub const RESULT_MISSING: &str = "its result did not come";
 
 impl ControllerMachine {
-    /// Gives up waiting for what did not come in time.
+    /// Gives up waiting for answers that did not arrive in time.
     pub(super) fn expire(&mut self, now: MonoTime) {
         match self.phase {
             ControllerPhase::Preparing { until } if now >= until => {
@@ -27,7 +27,7 @@ impl ControllerMachine {
             {
                 self.expire_commit(now);
             }
-            // Nothing begins at T in a steered run, so an acknowledgement is late only when nobody waits for it any more.
+            // Nothing begins at T in a steered run, so an acknowledgement may arrive until the deadline to prepare.
             ControllerPhase::Committing { start, .. }
                 if self.preparation.terms.steered && now >= start + self.limits.prepare =>
             {
@@ -54,7 +54,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Not all have acknowledged the commit in time: without the silent ones if that is accepted, else once more.
+    /// Handles commits that were not acknowledged in time: leaves the silent nodes out if the user accepts that, else tries again.
     pub(super) fn expire_commit(&mut self, now: MonoTime) {
         let stragglers = self.stragglers(PeerProgress::Committed, "did not acknowledge the start in time");
         if !stragglers.is_empty() && !self.leave_out(stragglers, now) {
@@ -62,7 +62,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Nothing was sent, so a steered run whose start some nodes have not confirmed fails as a whole.
+    /// Fails a steered run whose start some nodes have not confirmed. Nothing was sent, so nothing is lost.
     fn expire_steered_start(&mut self, now: MonoTime) {
         let why = format!("did not confirm the start {SPLIT_START}");
         let first = self.stragglers(PeerProgress::Confirmed, &why).into_iter().next();
@@ -87,8 +87,7 @@ impl ControllerMachine {
     fn expire_silent(&mut self, now: MonoTime) {
         let quiet = self.limits.silence;
         let earliest = self.behind(PeerProgress::Done).map(|(_, peer)| peer.heard).min();
-        // The earliest time at which another node can have been silent too long: until then nobody needs to
-        // be looked at.
+        // Earliest time at which another node can have been silent for too long: until then no node needs a check.
         self.silent_from = earliest.map_or(now, |heard| heard + quiet);
         let silent: Vec<NodeName> = self
             .behind(PeerProgress::Done)
@@ -98,8 +97,8 @@ impl ControllerMachine {
         if silent.is_empty() {
             return;
         }
-        // One machine that cannot be heard is that machine; all of them are what they have in common. They fell silent within
-        // the time between two of their words.
+        // One silent machine has a fault of its own; a fault of all machines is in what they share. They fell silent
+        // within the time between two of their messages.
         let lately = Nanos::new(quiet.as_u64() / 3 * 2);
         let nobody = self.peers.len() > 1 && self.peers.values().all(|peer| now >= peer.heard + lately);
         let what = if nobody {
@@ -112,21 +111,21 @@ impl ControllerMachine {
         }
     }
 
-    /// This controller's own program did not run for that long.
+    /// Handles a time in which the controller's own program did not run.
     pub(super) fn stood_still(&mut self, length: Nanos, now: MonoTime) {
-        // Only time in which the controller could hear counts as silence.
+        // Silence counts only while the controller could receive.
         self.peers.change_all(|peer| peer.heard = (peer.heard + length).min(now));
-        // Nodes get the time that they were promised: while nobody read their answers, it did not pass.
+        // Nodes get the time that they were promised: it did not pass while nobody read their answers.
         if let ControllerPhase::Preparing { until }
         | ControllerPhase::Arming { until }
         | ControllerPhase::Collecting { until, .. } = &mut self.phase
         {
             *until = *until + length;
         }
-        // Messages of the nodes still wait to be read. That their leases have run out is the controller's own
-        // fault.
+        // Messages of the nodes still wait to be read. Leases that have run out meanwhile are the controller's own fault.
         let text = format!("the controller itself stood still for {length}");
         self.emit(RunEventKind::Finding(text.clone()));
+        // Before the start it cannot have affected the traffic.
         if self.has_started() {
             self.reasons.push((None, text));
         }
@@ -136,6 +135,7 @@ impl ControllerMachine {
         if self.all(wanted) {
             return;
         }
+        // Collected first, because `trouble` changes the nodes.
         let behind: Vec<NodeName> = self.behind(wanted).map(|(node, _)| node.clone()).collect();
         for node in behind {
             self.trouble(&node, Blame::Peer, what, now);

@@ -1,4 +1,4 @@
-//! A run that an earlier controller began and cannot end: it is stopped and what there is of it is collected.
+//! Runs of an earlier controller that cannot end them: they are stopped, and their results are collected.
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase, RunLimits, RunRecord};
@@ -9,11 +9,11 @@ use packetrig_units::Blame;
 use packetrig_units::MonoTime;
 use std::collections::BTreeSet;
 
-/// What is missing of such a run.
+/// Reason why such a run is incomplete.
 const LOST: &str = "the controller of this run was lost";
 
 impl ControllerMachine {
-    /// The end of the run of `record`, in `epoch`, which is higher than the record's. Nothing is started.
+    /// Creates a machine that ends the run of `record` in `epoch`, which is higher than the record's. It starts nothing.
     pub fn collecting(record: RunRecord, epoch: u64, limits: RunLimits) -> Self {
         let mut head = record.head.clone();
         head.epoch = epoch.max(head.epoch);
@@ -22,15 +22,15 @@ impl ControllerMachine {
         controller
     }
 
-    /// The same for a controller that knows nothing of the run but its record: once the nodes have let go it is over. They
-    /// keep their results for the controller that began it.
+    /// Does not wait for results: the run is over once the nodes have released it. They keep their results for the
+    /// controller that began it. For a controller that has only the record of the run.
     #[must_use]
     pub const fn leaving_results(mut self) -> Self {
         self.leaves_results = true;
         self
     }
 
-    /// The same where other controllers lead these nodes now: they get no command. Their results come by themselves.
+    /// Sends no command to these nodes, because other controllers lead them now. Their results arrive without one.
     #[must_use]
     pub fn without_saying_to(mut self, nodes: BTreeSet<NodeName>) -> Self {
         self.elsewhere = nodes;
@@ -42,12 +42,11 @@ impl ControllerMachine {
         let left_out = record.left_out.clone();
         if !record.may_have_sent() {
             let text = format!("{LOST} before its start");
-            // Nothing was confirmed, so nothing was sent. Leases may still run: the last answer of the
-            // earlier controller was before now.
+            // Nothing was confirmed, so nothing was sent. Leases may still run: the earlier controller gave its last answer before now.
             self.peers.change_all(|peer| peer.granted = Some(now));
             return self.fail(NodeFault { blame: Blame::Peer, text }, now);
         }
-        // The last renewal that the earlier controller answered was before now.
+        // The earlier controller answered the last renewal before now.
         self.peers.change_all(|peer| {
             peer.progress = PeerProgress::Started;
             peer.heard = now;
@@ -58,6 +57,7 @@ impl ControllerMachine {
         self.reasons.extend(left_out);
         for node in self.elsewhere.clone() {
             let Some(mut peer) = self.peers.get_mut(&node) else { continue };
+            // The controller of the other run has ended this one on the node, whose spool delivers the result.
             peer.reach(PeerProgress::Spooled, now);
             peer.granted = None;
             peer.lost = true;
@@ -69,7 +69,7 @@ impl ControllerMachine {
         self.stop_senders(now);
     }
 
-    /// Another controller has taken over: this one sends nothing more.
+    /// Ends the machine, because another controller has taken over: this one sends nothing more.
     pub(super) fn depose(&mut self) {
         let began = self.has_started() || matches!(self.phase, ControllerPhase::Confirming { .. });
         let text = "another controller has taken over this run".to_owned();
@@ -80,7 +80,7 @@ impl ControllerMachine {
             RunOutcome::Failed { fault: NodeFault { blame: Blame::Peer, text } }
         };
         if !matches!(self.phase, ControllerPhase::Ended(_)) {
-            // The record is the other one's now.
+            // The record belongs to the other controller now.
             self.emit(RunEventKind::StateChanged(outcome.state()));
             self.emit(RunEventKind::Ended(outcome.clone()));
             self.phase = ControllerPhase::Ended(outcome);

@@ -1,4 +1,4 @@
-//! Leases of the nodes, as the controller grants them.
+//! Leases of the nodes, on the controller's side.
 
 use super::peer::PeerProgress;
 use super::{ControllerAction, ControllerMachine, ControllerPeer, ControllerPhase};
@@ -6,7 +6,7 @@ use crate::message::{LeaseGrant, MessageHead, NodeName, Nonce};
 use packetrig_units::MonoTime;
 
 impl ControllerMachine {
-    /// A node asks whether it may go on.
+    /// Answers a node that asks for a renewal.
     pub(super) fn renewal(&mut self, node: NodeName, head: MessageHead, nonce: Nonce, now: MonoTime) {
         let Some(go_on) = self.may_go_on(&node, &head) else { return };
         if let Some(mut peer) = self.peers.get_mut(&node)
@@ -21,7 +21,7 @@ impl ControllerMachine {
         self.actions.push(ControllerAction::Grant(node, head, LeaseGrant { nonce, go_on }));
     }
 
-    /// `None`: that is not for this controller to say, or will be clear soon; silence lets the lease run out.
+    /// Decides on a renewal. `None`: another controller decides, or the answer is not clear yet; silence lets the lease run out.
     fn may_go_on(&self, node: &NodeName, head: &MessageHead) -> Option<bool> {
         let peer = self.peers.get(node);
         // A later controller leads that node. Even a "stop" from here would be an answer of the wrong one.
@@ -31,16 +31,16 @@ impl ControllerMachine {
         if *head == self.head {
             return Some(peer.is_some_and(|peer| self.is_needed(peer)));
         }
-        // It is about to hear of the attempt under way, and keeps its ports until then.
+        // The node will get the current attempt soon, and keeps its ports until then.
         let is_behind = head.run == self.head.run && head.epoch == self.head.epoch;
         let is_expected = is_behind && peer.is_some_and(|peer| !peer.lost) && self.is_sending_time();
         if is_expected { None } else { Some(false) }
     }
 
-    /// Whether a node of the attempt under way has something to do that needs a lease.
+    /// True if a node of the current attempt has a task that needs a lease.
     fn is_needed(&self, peer: &ControllerPeer) -> bool {
         let senders = peer.progress < PeerProgress::Done && self.is_sending_time();
-        // Its emulated interfaces are there as long as frames are under way.
+        // Emulated interfaces must exist as long as frames are in flight.
         !peer.lost && (senders || peer.progress == PeerProgress::Done && self.is_traffic_time())
     }
 
@@ -63,10 +63,10 @@ impl ControllerMachine {
         }
     }
 
-    /// When the last node that cannot be heard has certainly stopped; `None` if all have said so, or there are no leases.
+    /// Time at which the last silent node has certainly stopped; `None` if all have reported their stop, or without leases.
     pub(super) fn quiet_at(&self) -> Option<MonoTime> {
         let terms = self.limits.lease?;
-        // `granted` is when the controller answered. The node counts from its question, which was earlier, so
+        // `granted` is the time of the controller's answer. The node counts from its question, which was earlier, so
         // this is an upper bound.
         let unheard = self.peers.values().filter(|peer| !peer.has_stopped() && !peer.released);
         unheard.filter_map(|peer| peer.granted).map(|at| terms.certainly_stopped(at)).max()

@@ -4,53 +4,54 @@ use crate::agent::CONFIRM_MARGIN;
 use crate::lease::LeaseTerms;
 use packetrig_units::Nanos;
 
-/// The time until T allows for the commit, its confirmation, and as much again for a node that is slower than while arming.
+/// The lead covers the commit, its confirmation, and one more round for a node that is slower than while arming.
 const ROUNDS_BEFORE_START: u64 = 3;
 
-/// Times of a run's protocol.
+/// Timeouts of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunLimits {
-    /// From the decision on T to T, in the first attempt; doubled in each further one.
+    /// Time from the decision on T to T, in the first attempt; doubled in each further one.
     pub lead: Nanos,
-    /// Acknowledgements of a commit that come later than this before T are too late.
+    /// Latest time before T for acknowledgements of a commit.
     pub guard: Nanos,
-    /// What a node needs between the confirmation and T: without that much left, the controller does not confirm.
+    /// Minimum time between the confirmation and T: with less left, the controller does not confirm.
     pub margin: Nanos,
-    /// T is this many times later than arming took, if that is more than `lead`. Zero where arming says nothing about messages.
+    /// T is this many times later than arming took, if that is more than `lead`. Zero where the time to arm
+    /// says nothing about messages.
     pub arming_rounds: u64,
-    /// How often a start is tried.
+    /// Maximum number of attempts to start.
     pub attempts: u32,
-    /// For every node to prepare, and again to arm.
+    /// Time for every node to prepare, and again to arm.
     pub prepare: Nanos,
-    /// After T, for confirmations to be acknowledged: a node that has not by then counts as not started.
+    /// Time after T for acknowledgements of the confirmation: a node without one counts as not started.
     pub confirm: Nanos,
-    /// After T, for every node to say that it has started.
+    /// Time after T for every node to report that it has started.
     pub start: Nanos,
     /// Silence of a running node until the controller gives it up.
     pub silence: Nanos,
-    /// For senders to stop when told.
+    /// Time for senders to stop when told.
     pub stop: Nanos,
-    /// From the last sender's end until receivers stop.
+    /// Time from the last sender's end until receivers stop.
     pub drain: Nanos,
-    /// For results to come in.
+    /// Time for results to arrive.
     pub collect: Nanos,
-    /// Of that, for those of nodes that were given up.
+    /// Part of that time for results of nodes that were given up.
     pub late: Nanos,
-    /// Until an unanswered command is repeated.
+    /// Time until an unanswered command is repeated.
     pub repeat: Nanos,
-    /// Until a running node that is heard is asked for its progress: its last reply may have been lost.
+    /// Time until a running node is asked for its progress although it reports: its last reply may have been lost.
     pub query: Nanos,
-    /// The same between the decision on T and T.
+    /// Time until an unanswered command is repeated between the decision on T and T.
     pub insist: Nanos,
-    /// On what terms nodes may send; `None` where they cannot outlive the controller.
+    /// Terms of the leases; `None` where nodes cannot outlive the controller.
     pub lease: Option<LeaseTerms>,
 }
 
 impl RunLimits {
-    /// For one node in the controller's own process.
+    /// Limits for one node in the controller's own process.
     pub const fn local(drain: Nanos) -> Self {
         Self {
-            // Commit and confirmation take well under a millisecond. What is left is for a busy machine; if that is not
+            // Commit and confirmation take well under a millisecond. The rest is for a busy machine; if that is not
             // enough, further attempts have twice the lead each, the last one 2.5 s.
             lead: Nanos::from_millis(20),
             guard: Nanos::from_millis(10),
@@ -73,13 +74,13 @@ impl RunLimits {
         }
     }
 
-    /// For a fleet whose slowest command is acknowledged after `round_trip`.
+    /// Limits for a fleet whose slowest command is acknowledged after `round_trip`.
     pub fn fleet(round_trip: Nanos, drain: Nanos) -> Self {
         // Decision 0012 gives these figures for one way, f: a round trip is 2 f.
         let round_trip = round_trip.max(Nanos::from_millis(2));
         let two_round_trips = round_trip + round_trip;
         let five_round_trips = two_round_trips + two_round_trips + round_trip;
-        // A confirmation that is sent at the last moment still comes before nodes call it too late.
+        // A confirmation that is sent at the last moment still arrives before nodes refuse it.
         let guard = CONFIRM_MARGIN + two_round_trips.max(Nanos::from_millis(10));
         Self {
             lead: guard + five_round_trips.max(Nanos::from_millis(50)),
@@ -87,10 +88,10 @@ impl RunLimits {
             margin: CONFIRM_MARGIN,
             arming_rounds: ROUNDS_BEFORE_START,
             attempts: 5,
-            // It delays nothing that goes well, and an acknowledgement that a busy machine holds up is no split start.
+            // It delays no regular start, and an acknowledgement that a busy machine delays is no split start.
             confirm: two_round_trips.max(Nanos::from_millis(500)),
             start: Nanos::from_secs(5),
-            // Its lease has certainly ended by then: 2 s x 1.001 + 0.7 s.
+            // The lease of the node has certainly ended by then: 2 s x 1.001 + 0.7 s.
             silence: Nanos::from_secs(3),
             late: Nanos::from_secs(10),
             repeat: two_round_trips.max(Nanos::from_millis(500)),

@@ -1,11 +1,11 @@
-//! What the controller knows of one node.
+//! State of one node, as the controller knows it.
 
 use crate::message::SentTotal;
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 
-/// How far a node has said it is, in this attempt. It only rises, so repeated and overtaken replies do no harm.
+/// Progress that a node has reported in this attempt. It only rises, so repeated and overtaken replies do no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PeerProgress {
     Asked,
@@ -15,13 +15,13 @@ pub(super) enum PeerProgress {
     Confirmed,
     Started,
     Done,
-    /// Its result is safe with itself.
+    /// The result is safe on the node's disk.
     Spooled,
     Reported,
 }
 
 impl PeerProgress {
-    /// How many there are.
+    /// Number of steps, for counts by step.
     pub(super) const STEPS: usize = Self::Reported as usize + 1;
 }
 
@@ -29,29 +29,29 @@ impl PeerProgress {
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own; none excludes another")]
 pub(super) struct ControllerPeer {
     pub(super) progress: PeerProgress,
-    /// Last sign of life that fits the state of the run.
+    /// Time of the last sign of life that fits the state of the run.
     pub(super) heard: MonoTime,
-    /// When it was last asked how far it is.
+    /// Time of the last question for its progress.
     pub(super) asked: MonoTime,
     pub(super) shown: bool,
     pub(super) released: bool,
-    /// Not waited for any more.
+    /// True if it is not waited for any more.
     pub(super) lost: bool,
-    /// Nothing of the run is open there any more: its agent failed or was started again.
+    /// True if nothing of the run is open there: its agent failed or was restarted.
     pub(super) gone: bool,
-    /// When it was last told that it may go on sending.
+    /// Time of the last grant that let it go on sending.
     pub(super) granted: Option<MonoTime>,
     pub(super) sampled: Option<MonoTime>,
     pub(super) sent: Vec<SentTotal>,
     pub(super) result: Option<Arc<NodeResult>>,
-    /// All that it kept is here, and there is no result among it.
+    /// True if everything that it kept is here, and no result is among it.
     pub(super) unfinished: bool,
-    /// The longest that its agent has waited for a processor.
+    /// Longest time that its agent has waited for a processor.
     pub(super) starved: Nanos,
 }
 
 impl ControllerPeer {
-    /// Whether its result may still come.
+    /// True if its result may still arrive.
     pub(super) const fn owes_result(&self) -> bool {
         self.result.is_none() && !self.unfinished
     }
@@ -77,6 +77,7 @@ impl ControllerPeer {
     }
 
     pub(super) fn reach(&mut self, progress: PeerProgress, now: MonoTime) {
+        // A late reply to an earlier command must not set the node back.
         self.progress = self.progress.max(progress);
         self.heard = now;
     }

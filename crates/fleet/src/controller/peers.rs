@@ -1,7 +1,7 @@
-//! All nodes of a run, and how many of them are how far.
+//! All nodes of a run, counted by their progress.
 //!
-//! After every reply the controller checks whether all nodes have reached a step. With ten thousand nodes it cannot look at each
-//! of them each time, so they are counted by step. Invariant: while no [`PeerGuard`] exists, the counts are right.
+//! After every reply the controller checks whether all nodes have reached a step. It cannot check each of ten thousand
+//! nodes each time, so they are counted by step. Invariant: while no [`PeerGuard`] exists, the counts are right.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use crate::message::NodeName;
@@ -12,15 +12,15 @@ use std::ops::{Deref, DerefMut};
 #[derive(Clone, Debug, Default)]
 pub(super) struct ControllerPeers {
     nodes: BTreeMap<NodeName, ControllerPeer>,
-    /// By progress, nodes that are waited for and are exactly that far.
+    /// Number of nodes that are waited for, by their progress.
     waited_for: [usize; PeerProgress::STEPS],
-    /// Nodes without a result.
+    /// Number of nodes without a result.
     without_result: usize,
-    /// Those of them whose result may still come.
+    /// Number of these nodes whose result may still arrive.
     owing_result: usize,
 }
 
-/// One node, to be changed. The counts follow when it is dropped.
+/// Mutable access to one node. The counts are updated when it is dropped.
 pub(super) struct PeerGuard<'a> {
     peer: &'a mut ControllerPeer,
     before: CountedPeer,
@@ -29,10 +29,10 @@ pub(super) struct PeerGuard<'a> {
     owing_result: &'a mut usize,
 }
 
-/// What is counted of one node.
+/// Contribution of one node to the counts.
 #[derive(Clone, Copy)]
 struct CountedPeer {
-    /// Where it counts as waited for.
+    /// Step in which it is waited for.
     step: Option<usize>,
     is_without_result: bool,
     owes_result: bool,
@@ -86,7 +86,7 @@ impl ControllerPeers {
         self.owing_result -= usize::from(counted.owes_result);
     }
 
-    /// Changes all of them.
+    /// Changes all nodes and counts them anew.
     pub(super) fn change_all(&mut self, change: impl Fn(&mut ControllerPeer)) {
         self.waited_for = [0; PeerProgress::STEPS];
         self.without_result = 0;
@@ -102,7 +102,7 @@ impl ControllerPeers {
         }
     }
 
-    /// Whether a node is not waited for any more, or was left out.
+    /// True if a node is not waited for any more, or was left out.
     pub(super) fn is_lost(&self, node: &NodeName) -> bool {
         self.nodes.get(node).is_none_or(|peer| peer.lost)
     }
@@ -127,23 +127,23 @@ impl ControllerPeers {
         self.nodes.len()
     }
 
-    /// Nodes that are waited for.
+    /// Number of nodes that are waited for.
     pub(super) fn present(&self) -> usize {
         self.waited_for.iter().sum()
     }
 
-    /// Whether all that are waited for have got so far.
+    /// True if every node that is waited for has reached this step.
     pub(super) fn have_all_reached(&self, wanted: PeerProgress) -> bool {
-        // As many additions as there are steps, however large the fleet.
+        // One addition for each step, however large the fleet.
         self.waited_for[..wanted as usize].iter().all(|count| *count == 0)
     }
 
-    /// Whether every node's result is here, those of nodes that are not waited for included.
+    /// True if every node's result is here, those of lost nodes included.
     pub(super) const fn have_all_results(&self) -> bool {
         self.without_result == 0
     }
 
-    /// Whether no result can come any more.
+    /// True if no result can arrive any more.
     pub(super) const fn owe_no_result(&self) -> bool {
         self.owing_result == 0
     }

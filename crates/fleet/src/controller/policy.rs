@@ -1,4 +1,4 @@
-//! What happens without a node: before T it may be left out, after T the others stop or go on.
+//! Missing nodes: before T they may be left out, after T the others stop or go on.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use super::{ControllerMachine, ControllerPhase};
@@ -9,28 +9,28 @@ use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Share};
 use std::collections::BTreeMap;
 
-/// What the user accepts.
+/// Policies of the user about missing nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunPolicies {
-    /// Which nodes have to be ready at T.
+    /// Nodes that must be ready at T.
     pub start: StartPolicy,
-    /// What happens to the others when a node is lost after T.
+    /// Reaction of the others to the loss of a node after T.
     pub on_loss: OnLoss,
 }
 
-/// With how many nodes a run is started.
+/// Minimum number of nodes for a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StartPolicy {
-    /// With all or not at all.
+    /// All nodes must be ready.
     #[default]
     All,
-    /// With this many nodes at least.
+    /// At least this many nodes must be ready.
     Quorum(usize),
-    /// With this share of the nodes at least.
+    /// At least this share of the nodes must be ready.
     AtLeast(Share),
 }
 
-/// What the loss of a node means for the others.
+/// Effect of a lost node on the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLoss {
     /// They stop and report.
@@ -41,8 +41,9 @@ pub enum OnLoss {
 }
 
 impl StartPolicy {
-    /// Whether `present` of `all` nodes are enough.
+    /// True if `present` of `all` nodes are enough.
     pub fn is_enough(self, present: usize, all: usize) -> bool {
+        // A run needs at least one node, whatever share the user accepts.
         present > 0
             && match self {
                 Self::All => present == all,
@@ -57,38 +58,39 @@ impl StartPolicy {
 }
 
 impl ControllerMachine {
-    /// What the user accepts, if it is not the default.
+    /// Sets the user's policies, if they are not the default.
     #[must_use]
     pub const fn with_policies(mut self, policies: RunPolicies) -> Self {
         self.policies = policies;
         self
     }
 
-    /// Nodes of the plan that are known not to be there, with the reason: they are left out from the beginning.
+    /// Leaves out nodes of the plan that are known to be absent, each with the reason, from the beginning.
     #[must_use]
     pub fn without(mut self, absent: BTreeMap<NodeName, String>) -> Self {
         for (node, why) in absent {
             self.peers.remove(&node);
             let why = format!("node {node} was left out: {why}");
+            // It never got a command, so it has nothing to release.
             self.left_out.insert(node, LeftNode { why, released: true });
         }
         self
     }
 
-    /// Whether the run may be started without `missing` of its nodes.
+    /// True if the run may start without `missing` of its nodes.
     fn may_go_without(&self, missing: usize) -> bool {
-        // Of all nodes of the plan: those that earlier attempts left out still count as missing.
+        // All nodes of the plan count: those that earlier attempts left out are still missing.
         let all = self.peers.len() + self.left_out.len();
         let present = self.peers.present();
         self.policies.start.is_enough(present.saturating_sub(missing), all)
     }
 
-    /// A node is not ready, or never will be: goes on without it in a new attempt, if the user accepts that.
+    /// Goes on without nodes that are not ready, in a new attempt; returns `false` if the user does not accept that.
     pub(super) fn leave_out(&mut self, stragglers: Vec<(NodeName, String)>, now: MonoTime) -> bool {
         if !self.may_go_without(stragglers.len()) {
             return false;
         }
-        // Fences off the stragglers: from here on nobody accepts a command of the old attempt.
+        // Fences off the stragglers: nobody accepts a command of the old attempt from here on.
         self.head.attempt += 1;
         for (node, why) in stragglers {
             self.peers.remove(&node);
@@ -96,22 +98,22 @@ impl ControllerMachine {
             self.emit(RunEventKind::Finding(text.clone()));
             self.left_out.insert(node, LeftNode { why: text, released: false });
         }
-        // It is recorded before those left out are told.
+        // The record comes before the aborts to the nodes that were left out.
         self.prepare(now);
         true
     }
 
-    /// The nodes that have not reached `wanted`, each with the reason.
+    /// Nodes that have not reached `wanted`, each with the reason.
     pub(super) fn stragglers(&self, wanted: PeerProgress, why: &str) -> Vec<(NodeName, String)> {
         self.behind(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
     }
 
-    /// Until when confirmations are waited for.
+    /// Deadline for acknowledgements of the confirmation.
     pub(super) fn confirmed_by(&self, start: MonoTime) -> MonoTime {
         start + self.limits.confirm
     }
 
-    /// Nodes that have not acknowledged the confirmation count as not started.
+    /// Marks nodes without an acknowledged confirmation as lost: they count as not started.
     pub(super) fn expire_confirmations(&mut self, start: MonoTime, now: MonoTime) {
         if now < self.confirmed_by(start) || self.all(PeerProgress::Confirmed) {
             return;
@@ -123,7 +125,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Goes on without a node, whose data may still come in.
+    /// Goes on without a node, whose data may still arrive.
     pub(super) fn mark_lost(&mut self, node: &NodeName, reason: String, now: MonoTime) {
         let leased = self.limits.lease.is_some();
         let Some(mut peer) = self.peers.get_mut(node) else { return };
@@ -132,11 +134,12 @@ impl ControllerMachine {
         }
         peer.lost = true;
         let never_started = peer.progress < PeerProgress::Confirmed;
+        // The guard must be dropped first: it updates the counts that the policy reads below.
         drop(peer);
         self.emit(RunEventKind::Finding(reason.clone()));
         self.reasons.push((Some(node.clone()), reason));
         if !leased {
-            // Its ports are needed more than what it has counted.
+            // The ports of the node are needed more than its counts.
             self.send(node.clone(), NodeCommand::Abort);
         }
         // A node that never started falls under the policy for the start.
@@ -147,7 +150,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Before T nothing has been sent, and a run without this node may do; else it has failed.
+    /// Leaves a failed node out before T, because nothing has been sent; if the run may not do without it, the run fails.
     pub(super) fn trouble_before_start(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
         // Once a confirmation is out, a new attempt could not take back the old T.
         let can_begin_again = matches!(
@@ -165,7 +168,7 @@ impl ControllerMachine {
     }
 }
 
-/// A node that was left out.
+/// A node that was left out, and whether it has confirmed the release of its ports.
 #[derive(Clone, Debug)]
 pub(super) struct LeftNode {
     pub(super) why: String,
@@ -173,7 +176,7 @@ pub(super) struct LeftNode {
 }
 
 impl ControllerPeer {
-    /// Whether it sends nothing any more, by what it said itself.
+    /// True if it sends nothing any more, by its own report.
     pub(super) fn has_stopped(&self) -> bool {
         self.gone || self.progress >= PeerProgress::Done
     }

@@ -1,4 +1,4 @@
-//! The record of a run: what a later controller has to know of it.
+//! Record of a run: the state that a later controller needs.
 
 use super::{ControllerAction, ControllerMachine, ControllerPhase};
 use crate::message::{MessageHead, NodeName, RunId};
@@ -7,7 +7,7 @@ use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A run in the records. It is replaced before anything is sent that it says.
+/// A run in the records. It is replaced before any message that depends on it is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// Run, attempt, epoch and plan.
@@ -18,14 +18,14 @@ pub struct RunRecord {
     pub left_out: Vec<NodeName>,
     /// T, on the clock of the controller of that epoch.
     pub start: Option<MonoTime>,
-    /// Nodes that have nothing of it to let go of: those that it was started without, and those that later controllers have
-    /// made let go, each for a run of its own.
+    /// Nodes that have nothing of the run to release: nodes that were absent at the start, and nodes that later
+    /// controllers have released, each for a run of its own.
     #[serde(default)]
     pub released: BTreeSet<NodeName>,
 }
 
 impl RunRecord {
-    /// The key it is kept under.
+    /// Key of its record.
     pub fn key(run: &RunId) -> String {
         format!("run.{run}")
     }
@@ -35,15 +35,15 @@ impl RunRecord {
         nodes.sort();
         nodes
     }
-    /// Nodes that may have something of it.
+    /// Nodes that may still hold something of the run.
     pub fn unreleased(&self) -> BTreeSet<NodeName> {
         self.members().into_iter().filter(|node| !self.released.contains(node)).collect()
     }
-    /// Whether its controller has not seen its end.
+    /// True if its controller has not recorded its end.
     pub const fn is_unfinished(&self) -> bool {
         !self.state.is_final()
     }
-    /// Whether a node may have sent something: only then was T confirmed to any.
+    /// True if a node may have sent something: T was confirmed to at least one node.
     pub fn may_have_sent(&self) -> bool {
         self.state >= RunState::Confirmed
     }
@@ -57,6 +57,7 @@ impl ControllerMachine {
             | ControllerPhase::Running { start } => Some(start),
             _ => None,
         };
+        // Taken over from the earlier record: a third controller must have these, too.
         let inherited = self.inherited.as_ref();
         let mut left_out: BTreeSet<NodeName> =
             inherited.iter().flat_map(|record| &record.left_out).cloned().collect();
@@ -67,8 +68,7 @@ impl ControllerMachine {
                 released.insert(node.clone());
             }
         }
-        // Before the commands of this state: a successor must never find less in the record than the nodes
-        // were told.
+        // The record comes before the commands of this state: a successor must never find less in the record than the nodes were told.
         self.actions.push(ControllerAction::Record(RunRecord {
             head: self.head.clone(),
             state,

@@ -11,7 +11,8 @@ use packetrig_units::{Blame, MonoTime, Nanos};
 use std::sync::Arc;
 
 impl ControllerMachine {
-    /// The outcome is final. Nodes that missed the confirmation of their result, or may still send, are answered.
+    /// Handles an event after the end of the run. The outcome is final; nodes that missed the confirmation of their
+    /// result, or may still send, are answered.
     pub(super) fn after_the_end(&mut self, event: ControllerEvent, now: MonoTime) {
         match event {
             ControllerEvent::Reply(node, head, NodeReply::Result(_) | NodeReply::Spooled { .. })
@@ -45,11 +46,11 @@ impl ControllerMachine {
                 self.send(node.clone(), NodeCommand::Abort);
                 self.trouble(node, Blame::Peer, "did not start", now);
             }
-            // Its acknowledgement of the confirmation came after T.
+            // Its acknowledgement of the confirmation arrived after T.
             NodeReply::Confirmed if started && progress < PeerProgress::Confirmed => {
                 self.reach(node, PeerProgress::Confirmed, now);
             }
-            // In a run that goes on these are echoes, or a node that forgot: no sign of life.
+            // In a running run these are late repetitions, or come from a node that was reset: no sign of life.
             NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed | NodeReply::Confirmed
                 if started => {}
             NodeReply::Prepared { ports } => {
@@ -71,7 +72,7 @@ impl ControllerMachine {
                 self.on_announced(node, number, fault, now);
             }
             NodeReply::Steered { number, fault, sample } => {
-                // Before the change is told, so that its readers know the counts right after it.
+                // The sample comes before the event of the change, so that readers have the counts right after the change.
                 self.telemetry(node.clone(), sample, now);
                 self.on_changed(node, number, fault, now);
             }
@@ -114,12 +115,12 @@ impl ControllerMachine {
         }
     }
 
-    /// Whether the ports of this node were not reported before; from now on they were.
+    /// Returns `true` the first time that the ports of this node are reported.
     fn take_first_showing(&mut self, node: &NodeName) -> bool {
         self.peers.get_mut(node).is_some_and(|mut peer| !std::mem::replace(&mut peer.shown, true))
     }
 
-    /// A node's result is safe with itself.
+    /// Handles a result that is safe on the node's disk.
     fn spooled(&mut self, node: &NodeName, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         if peer.progress == PeerProgress::Reported {
@@ -127,7 +128,7 @@ impl ControllerMachine {
             return self.send(node.clone(), NodeCommand::Collected);
         }
         peer.reach(PeerProgress::Spooled, now);
-        // Whatever kept it from answering is over, and its result is on the way.
+        // The node answers again, and its result is on the way.
         peer.lost &= peer.gone;
     }
 
@@ -139,7 +140,7 @@ impl ControllerMachine {
         now: MonoTime,
     ) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
-        // After a stop every node ends, and a repeated reply is nothing new: neither is worth a finding.
+        // Every node ends after a stop, and a repeated reply is nothing new: neither is worth a finding.
         let first = peer.progress < PeerProgress::Done && self.stopping.is_none();
         peer.sent = sent;
         peer.reach(PeerProgress::Done, now);
@@ -162,11 +163,11 @@ impl ControllerMachine {
         }
     }
 
-    /// A node's whole result is here, by whatever way it came.
+    /// Handles the whole result of a node, by reply or by spool.
     pub(super) fn collected(&mut self, node: &NodeName, result: Arc<NodeResult>, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         peer.reach(PeerProgress::Reported, now);
-        // Segments may be delivered again, so a result may come twice. The first one counts.
+        // Segments may be delivered again, so a result may arrive twice. The first one counts.
         peer.result.get_or_insert(result);
         drop(peer);
         self.send(node.clone(), NodeCommand::Collected);
@@ -184,15 +185,16 @@ impl ControllerMachine {
         }
     }
 
-    /// What went wrong with a node, and that its machine is overloaded if it is: then the node itself is not to blame.
+    /// Adds to a fault of a node that its machine is overloaded, if it is: then the node itself is not to blame.
     pub(super) fn with_overload(&self, node: &NodeName, what: &str) -> String {
         let overload = self.peers.get(node).and_then(|peer| overload_in_words(peer.starved));
         overload.map_or_else(|| what.to_owned(), |overload| format!("{what}; {overload}"))
     }
 
-    /// What is missing makes the run partial.
+    /// Adds a reason that makes the run partial.
     pub(super) fn doubted(&mut self, why: String) {
         let reason = (None, why);
+        // The event may be repeated; the reason counts once.
         if !self.reasons.contains(&reason) {
             self.emit(RunEventKind::Finding(reason.1.clone()));
             self.reasons.push(reason);
@@ -204,7 +206,7 @@ impl ControllerMachine {
         peer.gone = true;
         let is_safe = peer.progress >= PeerProgress::Spooled;
         drop(peer);
-        // What is safe on its disk still comes.
+        // A result that is safe on its disk still arrives.
         if !is_safe {
             self.trouble(node, Blame::Peer, "its agent was started again", now);
         }
@@ -213,7 +215,7 @@ impl ControllerMachine {
     pub(super) fn telemetry(&mut self, node: NodeName, sample: Box<CountSample>, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(&node) else { return };
         peer.heard = now;
-        // Counts are cumulative: a sample that was overtaken says nothing that the newer one does not.
+        // Counts are cumulative: an overtaken sample has nothing that the newer one lacks.
         let is_newer = peer.sampled.is_none_or(|at| at < sample.at);
         if is_newer {
             peer.sampled = Some(sample.at);
@@ -242,12 +244,12 @@ impl ControllerMachine {
         }
     }
 
-    /// A node cannot go on.
+    /// Handles a node that cannot go on.
     pub(super) fn trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
         let what = self.with_overload(node, what);
         match self.phase {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
-            // T has passed, only the tick that says so is still to come: it counts as running.
+            // T has passed and only the tick for it is missing: the run counts as running.
             ControllerPhase::Confirming { start, .. } if self.has_passed(start, now) => {
                 self.mark_lost(node, format!("node {node}: {what}"), now);
             }

@@ -1,4 +1,4 @@
-//! The attempts to start: preparing the nodes, choosing T, and what follows if it comes too late for a node.
+//! Attempts to start: preparation of the nodes, choice of T, and retries if T comes too late for a node.
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
@@ -6,11 +6,12 @@ use crate::event::RunEventKind;
 use crate::outcome::{NodeFault, RunState};
 use packetrig_units::{MonoTime, Nanos};
 
-/// Ports that take longer to arm say nothing about messages.
+/// Maximum lead. Ports that take longer to arm say nothing about messages.
 const MOST_LEAD: Nanos = Nanos::from_secs(10);
 
 impl ControllerMachine {
     pub(super) fn prepare(&mut self, now: MonoTime) {
+        // Progress starts again with each attempt: replies of the earlier one carry its number and are ignored.
         self.peers.change_all(|peer| {
             peer.progress = PeerProgress::Asked;
             peer.heard = now;
@@ -36,14 +37,14 @@ impl ControllerMachine {
         self.broadcast(now);
     }
 
-    /// Whether confirmations still come in time, if they take as long as the slowest commit took to be acknowledged.
+    /// True if confirmations still arrive in time, assuming that they take as long as the slowest acknowledgement of the commit.
     pub(super) fn can_confirm(&self, since: MonoTime, start: MonoTime, now: MonoTime) -> bool {
-        // To confirm to some nodes and not to others is the one thing that cannot be taken back.
+        // A confirmation to some nodes and not to others is the one thing that cannot be taken back.
         self.preparation.terms.steered || now + self.limits.margin + now.since(since) < start
     }
 
-    /// Whether the run is under way now that its start is confirmed. One that sends nothing at T can wait for its nodes, so that
-    /// all of them have started or none.
+    /// True if the run has started, now that its start is confirmed. A run that sends nothing at T can wait for its
+    /// nodes, so that all of them have started or none.
     pub(super) fn has_begun(&self, start: MonoTime, now: MonoTime) -> bool {
         if self.preparation.terms.steered {
             return self.all(PeerProgress::Confirmed);
@@ -51,18 +52,18 @@ impl ControllerMachine {
         now >= start && (!self.awaits_only_node() || now >= self.confirmed_by(start))
     }
 
-    /// Whether `trouble` in the phase of confirmation comes after T, when nodes may have sent something.
+    /// True if `trouble` in the phase of confirmation comes after T, when nodes may have sent something.
     pub(super) fn has_passed(&self, start: MonoTime, now: MonoTime) -> bool {
         now >= start && !self.preparation.terms.steered
     }
 
-    /// Whether the only node of the run, in the controller's own process, has not accepted the confirmation yet. Then nothing has
-    /// started, also after T, and the start can still be tried again.
+    /// True while the only node of the run, in the controller's own process, has not accepted the confirmation. Nothing
+    /// has started then, even after T, and the start can still be tried again.
     pub(super) fn awaits_only_node(&self) -> bool {
         self.limits.lease.is_none() && self.peers.len() == 1 && !self.all(PeerProgress::Confirmed)
     }
 
-    /// Begins another attempt, because the commit came too late somewhere.
+    /// Begins another attempt, because the commit was too late for some node.
     pub(super) fn try_again(&mut self, now: MonoTime) {
         // Nothing was confirmed, so nothing starts at the old T.
         if self.tries >= self.limits.attempts {

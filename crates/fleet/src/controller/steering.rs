@@ -1,9 +1,9 @@
-//! Changes to a run under way: one after another, each done when every node has answered.
+//! Changes to a running run: one after another, each done when every node has answered.
 //!
-//! What every node does for itself is one order. Where new takes come of a change and several nodes take part, it has
-//! steps: all hold, then all announce, then all begin, so that a node's receivers know the takes before another's senders
-//! follow them. Until all have held, a fault undoes it. From then on it is decided: a node that is lost later undoes nothing,
-//! for the others have done it. The loss of the node is reported separately.
+//! A change that every node makes for itself is one order. A change that makes new takes on several nodes has steps:
+//! all hold, then all announce, then all begin, so that a node's receivers have the takes before the senders of another
+//! node follow them. A fault before all have held undoes the change. From then on it is decided: a node that is lost
+//! later undoes nothing, because the others have made the change. The loss of the node is reported separately.
 
 use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
@@ -14,10 +14,10 @@ use packetrig_units::Blame;
 use packetrig_units::MonoTime;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The change that nodes are at work on, and those that wait for it.
+/// The current change of the nodes, and the changes that wait for it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunSteering {
-    /// Changes so far; the last one's number.
+    /// Number of changes so far, which is the number of the last one.
     given: u64,
     current: Option<CurrentChange>,
     waiting: VecDeque<(u64, PlanChange)>,
@@ -27,13 +27,13 @@ pub(super) struct RunSteering {
 struct CurrentChange {
     number: u64,
     stage: ChangeStage,
-    /// Whether streams begin with it.
+    /// True if streams begin with it.
     begins: bool,
     open: BTreeSet<NodeName>,
     fault: Option<NodeFault>,
 }
 
-/// The step that the nodes are to take, with its data.
+/// The current step of the nodes, with its data.
 #[derive(Clone, Debug)]
 enum ChangeStage {
     Whole(ChangeOrder),
@@ -57,15 +57,15 @@ impl CurrentChange {
 }
 
 impl ControllerMachine {
-    /// The user wants a change. Its outcome is told by [`RunEventKind::Steered`], in the order in which changes were asked for; the
-    /// first one has number 1.
+    /// Queues a change that the user wants. Its outcome is reported by [`RunEventKind::Steered`], in the order of the
+    /// requests; the first one has number 1.
     pub(super) fn steer(&mut self, steer: PlanChange, now: MonoTime) {
         self.steering.given += 1;
         self.steering.waiting.push_back((self.steering.given, steer));
         self.next_change(now);
     }
 
-    /// Takes up the next change, if none is under way.
+    /// Takes up the next change, if none is running.
     pub(super) fn next_change(&mut self, now: MonoTime) {
         if self.steering.current.is_some() {
             return;
@@ -89,8 +89,8 @@ impl ControllerMachine {
         }
         let open = self.present();
         let begins = steer.begins();
-        // Alone, a node tells its receivers before its senders by itself. Between nodes that needs a barrier,
-        // so a change with new takes goes in steps.
+        // A single node informs its receivers before its senders by itself. Several nodes need a barrier for that, so a
+        // change with new takes goes in steps.
         let stage = if open.len() > 1 && steer.makes_takes() {
             ChangeStage::Hold(steer, Vec::new())
         } else {
@@ -114,12 +114,12 @@ impl ControllerMachine {
         }
     }
 
-    /// The change under way if it has this number; what answers another comes late.
+    /// The current change if it has this number; an answer to another change is late.
     fn change(&mut self, number: u64) -> Option<&mut CurrentChange> {
         self.steering.current.as_mut().filter(|current| current.number == number)
     }
 
-    /// A node holds its streams, or says why not.
+    /// Handles a node that holds its streams, or reports why not.
     pub(super) fn on_held(
         &mut self,
         node: &NodeName,
@@ -132,14 +132,14 @@ impl ControllerMachine {
         if let ChangeStage::Hold(_, held) = &mut current.stage
             && current.open.remove(node)
         {
-            // The first fault is the one that the user is told.
+            // The user gets the first fault.
             held.extend(streams);
             current.fault = current.fault.take().or(fault);
         }
         self.settle_change(now);
     }
 
-    /// A node's receivers know the takes.
+    /// Handles a node whose receivers have the takes.
     pub(super) fn on_announced(
         &mut self,
         node: &NodeName,
@@ -154,7 +154,7 @@ impl ControllerMachine {
         self.settle_change(now);
     }
 
-    /// A node has done the change, or undone it, or says why it could not.
+    /// Handles a node that has made or undone the change, or reports why it could not.
     pub(super) fn on_changed(
         &mut self,
         node: &NodeName,
@@ -171,18 +171,18 @@ impl ControllerMachine {
         self.settle_change(now);
     }
 
-    /// A step is over when no node is waited for.
+    /// Goes on to the next step when no node is waited for.
     pub(super) fn settle_change(&mut self, now: MonoTime) {
         self.drop_lost_nodes();
         self.end_hold_of_stopped();
         let Some(current) = self.steering.current.take_if(|current| current.open.is_empty()) else { return };
         let CurrentChange { number, stage, begins, fault, .. } = current;
-        // One instant for all nodes, far enough ahead for the announcement to reach each of them.
+        // One start time for all nodes, far enough ahead for the announcement to reach each of them.
         let at = begins.then(|| now + self.limits.lead);
         let stage = match (stage, &fault) {
             (ChangeStage::Hold(..), Some(_)) => ChangeStage::Undo,
             (ChangeStage::Hold(_, held), None) => ChangeStage::Announce { held, at },
-            // The announcement named the instant. If it took long, the instant moves for all nodes.
+            // The announcement named the start time. If it took long, the time moves for all nodes.
             (ChangeStage::Announce { at: said, .. }, _) => {
                 ChangeStage::Begin { at: said.map(|said| said.max(now + self.limits.guard)) }
             }
@@ -196,7 +196,7 @@ impl ControllerMachine {
         self.settle_change(now);
     }
 
-    /// A lost node is not waited for. If its step was not done yet, that is a fault.
+    /// Stops waiting for lost nodes. An undone step of such a node is a fault.
     fn drop_lost_nodes(&mut self) {
         let Some(current) = &mut self.steering.current else { return };
         let lost = current.open.iter().find(|node| self.peers.is_lost(node)).cloned();
@@ -208,7 +208,7 @@ impl ControllerMachine {
         }
     }
 
-    /// What is not decided when the run is stopped does not come about. What is held then is stopped like the rest.
+    /// Undoes an undecided change when the run is stopped. Streams that are held then are stopped like the rest.
     fn end_hold_of_stopped(&mut self) {
         let is_over = self.stopping.is_some() || !matches!(self.phase, ControllerPhase::Running { .. });
         let Some(current) = self.steering.current.as_mut().filter(|_| is_over) else { return };
@@ -221,11 +221,12 @@ impl ControllerMachine {
     }
 
     fn steered(&mut self, number: u64, outcome: Result<(), NodeFault>, now: MonoTime) {
+        // In the order of the requests: the next change begins only after the outcome of this one is out.
         self.emit(RunEventKind::Steered { number, outcome });
         self.next_change(now);
     }
 
-    /// What `node` has not answered yet.
+    /// The command that `node` has not answered yet.
     pub(super) fn unanswered(&self, node: &NodeName) -> Option<NodeCommand> {
         let current = self.steering.current.as_ref().filter(|current| current.open.contains(node))?;
         Some(current.command())

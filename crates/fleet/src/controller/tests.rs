@@ -23,7 +23,7 @@ fn controller(names: &[&str]) -> ControllerMachine {
     controller_with(names, several_nodes())
 }
 
-/// For several nodes without leases.
+/// Limits for several nodes without leases.
 fn several_nodes() -> RunLimits {
     RunLimits {
         lead: Nanos::from_millis(150),

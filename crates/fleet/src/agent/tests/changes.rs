@@ -1,4 +1,4 @@
-//! Changes to a steered run: each step once, however often and in whatever order it is heard of.
+//! Changes to a steered run: each step is done once, however often and in whatever order it arrives.
 
 use super::*;
 use packetrig_plan::PlanChange;
@@ -47,7 +47,7 @@ fn steered() -> AgentMachine {
     agent
 }
 
-/// One whose T has passed.
+/// An agent of a steered run after T.
 fn under_way() -> AgentMachine {
     let mut agent = steered();
     tell(&mut agent, &head("r", 1, 1), commit(2), 4);
@@ -60,7 +60,7 @@ fn hear(agent: &mut AgentMachine, command: NodeCommand) -> Vec<AgentAction> {
     tell(agent, &head("r", 1, 1), command, 5)
 }
 
-/// Has the data plane do what the agent asks for.
+/// Simulates a data plane that does everything the agent asks for.
 fn perform(agent: &mut AgentMachine, command: NodeCommand) -> Vec<AgentAction> {
     let asked = hear(agent, command);
     let [AgentAction::Step(number, step)] = &asked[..] else { panic!("{asked:?}") };
@@ -76,7 +76,7 @@ fn perform(agent: &mut AgentMachine, command: NodeCommand) -> Vec<AgentAction> {
 fn each_change_is_made_once_and_answered_again() {
     let head = head("r", 1, 1);
     let mut agent = steered();
-    // T is past when it is heard of, and past when it is confirmed.
+    // T is past when the commit arrives, and past when it is confirmed.
     assert_eq!(replies(&tell(&mut agent, &head, commit(2), 4)), [&NodeReply::Committed]);
     assert_eq!(tell(&mut agent, &head, order(1), 5), [], "not before T is confirmed");
     assert_eq!(tell(&mut agent, &head, hold(1), 5), [], "not before T is confirmed");
@@ -127,7 +127,7 @@ fn a_change_is_undone_once_wherever_it_got_to() {
     // The order to hold was lost, and comes after all.
     assert_eq!(replies(&hear(&mut agent, undo(2))), [&done(2)]);
     assert_eq!(hear(&mut agent, hold(2)), []);
-    // What could not be held holds nothing.
+    // An agent that could not hold has nothing to undo.
     assert!(matches!(hear(&mut agent, hold(3))[..], [AgentAction::Step(3, _)]));
     let fault = Some(NodeFault { blame: Blame::Plan, text: "no".into() });
     let refused = agent.handle(AgentEvent::Held(3, vec![], fault.clone()), at(7));
@@ -156,7 +156,7 @@ fn when_the_senders_have_stopped_every_step_has_an_answer() {
     let mut agent = under_way();
     perform(&mut agent, hold(1));
     stop(&mut agent);
-    // Its receivers hear of what another node may still begin; it begins nothing itself.
+    // Its receivers get the streams that another node may still begin; it begins nothing itself.
     let announced = perform(&mut agent, announce(1));
     assert_eq!(replies(&announced), [&NodeReply::Announced { number: 1, fault: None }]);
     assert!(is_refused(&hear(&mut agent, begin(1))));

@@ -1,4 +1,4 @@
-//! What a controller writes down, and how a later one takes the run up.
+//! The record of a run, and its takeover by a later controller.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn a_controller_that_was_deposed_says_nothing_more() {
     assert_eq!(controller.next_deadline(), None);
 }
 
-/// Whoever takes it over after this one still knows who let go of it, and who was never in it.
+/// The record of this run still has the nodes that released it, and those that were never in it, for the next controller.
 #[test]
 fn an_inherited_run_keeps_its_members_and_those_that_have_let_go() {
     let head = MessageHead { run: RunId("r".into()), attempt: 2, epoch: 4, plan: PlanHash::of("p") };
@@ -85,7 +85,7 @@ fn an_inherited_run_keeps_its_members_and_those_that_have_let_go() {
     assert!(!reasons.contains(&"node c: another run has it now".to_owned()), "{reasons:?}");
 }
 
-/// Of four nodes a later run has two, and ended its part there. The other two are led now.
+/// A later run has two of the four nodes, and ended this run there. The other two are led now.
 #[test]
 fn a_run_that_was_left_behind_is_ended_without_a_word_to_nodes_that_others_lead() {
     let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 4, plan: PlanHash::of("p") };
@@ -109,7 +109,7 @@ fn a_run_that_was_left_behind_is_ended_without_a_word_to_nodes_that_others_lead(
         said.extend(controller.handle(ControllerEvent::Reply(node(name), head, done), at(2)));
     }
     said.extend(controller.handle(ControllerEvent::Tick, at(300)));
-    // What `a` counted was on its way; of `b` nothing comes.
+    // The counts of `a` were on their way; `b` delivers nothing.
     for name in ["a", "c", "d"] {
         said.extend(controller.handle(ControllerEvent::Collected(node(name), Arc::default()), at(301)));
     }

@@ -1,8 +1,8 @@
-//! How long nodes have before T: to prepare, to arm, and to learn of T.
+//! Time of nodes before T: to prepare, to arm, and to receive T.
 
 use super::*;
 
-/// When the commit that these actions carry lets senders begin.
+/// Start time in the commit among these actions.
 fn start_of(actions: &[ControllerAction]) -> MonoTime {
     let starts = commands(actions).into_iter().filter_map(|(_, command)| match command {
         NodeCommand::Commit { start, .. } => Some(*start),
@@ -11,7 +11,7 @@ fn start_of(actions: &[ControllerAction]) -> MonoTime {
     starts.max().expect("a commit")
 }
 
-/// Arms two nodes, of which one takes `ms`; what the controller does then.
+/// Arms two nodes, of which one takes `ms`; returns the next actions of the controller.
 fn armed_after(ms: u64) -> Vec<ControllerAction> {
     let mut controller = controller(&["a", "b"]);
     for name in ["a", "b"] {

@@ -1,4 +1,4 @@
-//! Leases and confirmations: who may send, and for how long a silent node is waited for.
+//! Leases and confirmations: permission to send, and the wait for silent nodes.
 
 use super::*;
 
@@ -79,7 +79,7 @@ fn a_start_is_not_confirmed_when_confirmations_may_come_too_late() {
             say(&mut controller, name, reply.clone(), 2);
         }
     }
-    // T is at 152 ms. B takes 80 ms to acknowledge it, so it may take as long to hear that it holds.
+    // T is at 152 ms. B takes 80 ms to acknowledge it, so it may take as long to receive the confirmation.
     say(&mut controller, "a", NodeReply::Committed, 3);
     let actions = say(&mut controller, "b", NodeReply::Committed, 82);
     let said = commands(&actions);

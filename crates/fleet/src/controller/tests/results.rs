@@ -1,4 +1,4 @@
-//! Results that come late or not at all, and what the report says of it.
+//! Results that arrive late or not at all, and their effect on the report.
 
 use super::*;
 
@@ -129,7 +129,7 @@ fn a_node_that_comes_back_with_its_result_is_waited_for() {
     controller.handle(ControllerEvent::Tick, at(8300));
     let result = |name: &str| Arc::new(NodeResult { node: name.into(), ..NodeResult::default() });
     controller.handle(ControllerEvent::Collected(node("a"), result("a")), at(8400));
-    // It answers at last. What it has takes longer than what is waited for nodes that say nothing.
+    // It answers at last. Its data takes longer than the time for silent nodes.
     say(&mut controller, "b", NodeReply::Spooled { segments: 900 }, 9000);
     controller.handle(ControllerEvent::Tick, at(40_000));
     assert_eq!(controller.outcome(), None, "its result is on the way");

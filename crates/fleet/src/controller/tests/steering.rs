@@ -17,7 +17,7 @@ fn steered(names: &[&str]) -> ControllerMachine {
     controller
 }
 
-/// One whose nodes have accepted the start.
+/// A steered run whose nodes have accepted the start.
 fn committed(names: &[&str]) -> ControllerMachine {
     let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
     let preparation = RunPreparation {
@@ -37,7 +37,7 @@ fn committed(names: &[&str]) -> ControllerMachine {
     controller
 }
 
-/// One whose nodes go on when another is lost.
+/// A steered run whose nodes go on when another is lost.
 fn steady(names: &[&str]) -> ControllerMachine {
     steered(names).with_policies(RunPolicies { on_loss: OnLoss::Continue, ..RunPolicies::default() })
 }
@@ -71,7 +71,7 @@ fn announced(number: u64) -> NodeReply {
     NodeReply::Announced { number, fault: None }
 }
 
-/// Steps that nodes are told to take.
+/// Steps in the commands to the nodes.
 fn steps<'a>(actions: &'a [ControllerAction]) -> Vec<(&'a str, u64, &'a ChangeStep)> {
     let step = |(to, command): (&'a str, &'a NodeCommand)| match command {
         NodeCommand::Step { number, step } => Some((to, *number, step.as_ref())),
@@ -122,7 +122,7 @@ fn changes_are_made_one_after_another_by_every_node() {
     assert!(
         matches!(commands(&last)[..], [("a", NodeCommand::Steer(order)), _] if order.steer == PlanChange::Stop(vec![0]))
     );
-    // What is not answered is said again.
+    // A command without an answer is repeated.
     say(&mut controller, "a", done(2), 14);
     let again = controller.handle(ControllerEvent::Tick, at(2_000));
     assert!(commands(&again).iter().any(|(to, what)| *to == "b" && matches!(what, NodeCommand::Steer(_))));
