@@ -1,10 +1,10 @@
 //! The report of a run: one value from which tables, files and the catalogue are made.
 //!
-//! [`assemble`] is a pure function of the plan, the node results and how the run ended. It measures nothing and
-//! invents nothing: what no node reported is absent.
+//! [`assemble`] is a pure function of the plan, the node results and the outcome of the run. It measures nothing and
+//! invents nothing: figures that no node reported are absent.
 //!
-//! There is one row per stream, also when it has several receivers, so that a sum over rows never counts a frame
-//! twice; the split by receiving port is kept inside the row.
+//! A stream has one row, even with several receivers, so that a sum over rows never counts a frame twice; the split by
+//! receiving port is inside the row.
 
 mod assemble;
 mod claims;
@@ -63,41 +63,41 @@ use serde::{Deserialize, Serialize};
 /// Version of the report's form. A reader refuses a higher one.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What is known of a run before it begins.
+/// Facts about a run before it begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFacts {
     pub run: RunId,
-    /// What the user calls it.
+    /// Name of the run from the user.
     pub name: String,
     /// Hash of the plan's text.
     pub plan: PlanHash,
-    /// When it was asked for, nanoseconds since 1970 (UTC).
+    /// Time of the request, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
-    /// From which everything was drawn that the plan leaves to chance: the same seed sends the same frames.
+    /// Seed for the values that the plan leaves random: the same seed sends the same frames.
     pub seed: u64,
-    /// The nodes it was given to.
+    /// Nodes of the run.
     pub nodes: Vec<NodeName>,
-    /// Where each port of the plan is; empty on one machine.
+    /// Place of each port of the plan; empty on one machine.
     pub places: Vec<PortPlace>,
-    /// What the user accepts.
+    /// Acceptance criteria of the user.
     pub criteria: AcceptanceCriteria,
-    /// What this rig can do, as measured before; empty if it never was.
+    /// Measured limits of this rig; empty without a calibration.
     pub limits: Vec<RigLimit>,
-    /// Streams began and ended as the user said: there is no one schedule to compare them with.
+    /// True if streams began and ended by the user's commands: there is no one schedule to compare them with.
     pub steered: bool,
 }
 
-/// How much of what should have reported did.
+/// Number of nodes that reported, of those that should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportCoverage {
-    /// Nodes whose result is here.
+    /// Number of nodes whose result is here.
     pub reported: usize,
-    /// Nodes of the run.
+    /// Number of nodes of the run.
     pub expected: usize,
 }
 
 impl ReportCoverage {
-    /// Whether nothing is missing.
+    /// True if no node is missing.
     pub const fn is_full(self) -> bool {
         self.reported == self.expected
     }
@@ -106,27 +106,27 @@ impl ReportCoverage {
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
-    /// Form of this value.
+    /// Version of this report's form.
     pub schema_version: u32,
     pub packetrig_version: String,
     pub run: RunId,
-    /// What the user calls it.
+    /// Name of the run from the user.
     pub name: String,
     /// Hash of the plan's text.
     pub plan_sha256: PlanHash,
-    /// When it was asked for, nanoseconds since 1970 (UTC).
+    /// Time of the request, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
-    /// From which everything was drawn that the plan leaves to chance: the same seed sends the same frames.
+    /// Seed for the values that the plan leaves random: the same seed sends the same frames.
     pub seed: u64,
-    /// From T to the moment the last sender was done; absent if nothing was sent.
+    /// Time from T until the last sender was done; absent if nothing was sent.
     pub sending: Option<Nanos>,
-    /// When the run entered each state, by the controller's clock; absent if that was not recorded.
+    /// Time at which the run entered each state, by the controller's clock; absent if it was not recorded.
     #[serde(default)]
     pub times: Option<RunTimes>,
     pub outcome: RunOutcome,
-    /// Whether what was sent arrived as wanted.
+    /// Verdict on the run by its criteria.
     pub verdict: RunVerdict,
-    /// What it was judged by.
+    /// Criteria of the verdict.
     pub criteria: AcceptanceCriteria,
     /// The verdict on each criterion.
     #[serde(default)]
@@ -135,10 +135,10 @@ pub struct RunReport {
     /// One row per node of the run.
     #[serde(default)]
     pub nodes: Vec<NodeReport>,
-    /// How far apart senders on different nodes began; absent if one node sent.
+    /// Difference between the starts of senders on different nodes; absent if one node sent.
     #[serde(default)]
     pub skew: Option<SkewReport>,
-    /// What arrived of the load of several senders; absent if one port sent.
+    /// Part of the load of several senders that arrived; absent if one port sent.
     #[serde(default)]
     pub load: Option<LoadFactor>,
     /// One row per stream, in plan order.
@@ -154,11 +154,11 @@ pub struct RunReport {
     pub imbalances: Vec<LedgerImbalance>,
     /// Rules that could not be checked.
     pub unchecked: Vec<String>,
-    /// Where lost frames were lost.
+    /// Places at which frames were lost.
     pub lost: LossPlaces,
     pub captures: Vec<CaptureResult>,
     pub caveats: Vec<Caveat>,
-    /// What this rig can do with the drivers and back ends of the run's ports, as measured before the run.
+    /// Limits of this rig with the drivers and back ends of the run's ports, as measured before the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rig_limits: Vec<RigLimit>,
 }

@@ -21,7 +21,7 @@ use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::result::NodeResult;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the run comes to. `results` may lack nodes; a node is used once even if it is there twice.
+/// Assembles the report of a run. `results` may lack nodes; a node that is there twice is used once.
 pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: RunOutcome) -> RunReport {
     let results = plausible_results(facts, plan, results);
     let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
@@ -82,7 +82,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     }
 }
 
-/// The rows of all streams, and where what they lost was lost.
+/// The rows of all streams, and the places of their losses.
 struct StreamRows {
     streams: Vec<StreamReport>,
     lost: LossPlaces,
@@ -95,8 +95,7 @@ fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     findings.compare_contents(&mut streams);
     let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
     let out_of_order = findings.losses_while_out_of_order();
-    // Before `doubt_dropped`, which adds what the rig's ports dropped: `LossPlaces` shows that as the
-    // sender's and the receiver's.
+    // Computed before `doubt_dropped` adds the drops of the rig's own ports: `LossPlaces` shows those at the sender and the receiver.
     let in_doubt = total_in_doubt(&streams);
     let lost = LossPlaces::new(total_lost(&streams), in_doubt, &out_of_order, &reported);
     ports::doubt_dropped(&mut streams, findings.plan, findings.lookup, &out_of_order);
@@ -106,7 +105,7 @@ fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     StreamRows { streams, lost }
 }
 
-/// Of each node one result, and of that what can be about its part of the plan.
+/// One result of each node, without rows that cannot be about its part of the plan.
 fn plausible_results(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>) -> Vec<NodeResult> {
     let results = each_node_once(results).into_iter();
     results.map(|result| claims::within(plan, &facts.places, result)).collect()
@@ -115,6 +114,7 @@ fn plausible_results(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>) ->
 fn each_node_once(results: Vec<NodeResult>) -> Vec<NodeResult> {
     let mut kept = BTreeMap::new();
     for result in results {
+        // A spool may deliver a result twice.
         kept.entry(result.node.clone()).or_insert(result);
     }
     kept.into_values().collect()
@@ -127,14 +127,13 @@ fn names(facts: &RunFacts, results: &[NodeResult]) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// Schedules for the link speeds the nodes found; empty if the plan does not fit them (then nothing was sent).
+/// Schedules for the link speeds that the nodes found; empty if the plan does not fit them (then nothing was sent).
 fn timelines(plan: &Plan, results: &[NodeResult]) -> Vec<StreamTimeline> {
     let mut speeds = vec![None; plan.ports.len()];
     for row in results.iter().flat_map(|node| &node.ports) {
         speeds[row.port] = row.info.speed;
     }
-    // Rates in percent of the link depend on what the nodes found: the same plan is bound to their speeds
-    // here.
+    // Rates in percent of the link depend on the links: the plan is bound again to the speeds that the nodes found.
     let bound = plan.clone().bind(&speeds);
     bound.map_or_else(|_| Vec::new(), |bound| bound.streams.iter().map(|stream| stream.timeline).collect())
 }
@@ -142,23 +141,24 @@ fn timelines(plan: &Plan, results: &[NodeResult]) -> Vec<StreamTimeline> {
 fn port_rows(plan: &Plan, results: &[NodeResult], carrier_loss: CarrierLossCause) -> Vec<PortReport> {
     let mut rows: Vec<_> =
         results.iter().flat_map(|node| node.ports.iter().map(move |row| (row.port, node, row))).collect();
+    // Nodes report their ports in any order; the report has the order of the plan.
     rows.sort_by_key(|(index, ..)| *index);
     rows.into_iter().map(|(_, node, row)| port_of(plan, node, row, carrier_loss)).collect()
 }
 
-/// Port ledgers together, plus what only both ends together can know.
+/// Sum of the port ledgers, with the accounts that need both ends.
 fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger {
     let mut ledger = FrameLedger::default();
     for row in results.iter().flat_map(|node| &node.ports) {
         ledger.merge(&row.ledger);
     }
-    // Where the plan expects copies at a receiver they count, which the receiver did not know.
+    // Copies that the plan expects at a receiver count, but the receiver does not know the plan's ratio.
     for stream in streams {
         ledger.move_between(LedgerAccount::Duplicate, LedgerAccount::Counted, stream.expected_copies());
     }
     let measured: Vec<_> =
         streams.iter().filter(|stream| stream.measured && !stream.rx_ports.is_empty()).collect();
-    // The sum is unknown if one end of one stream did not report: missing is never zero.
+    // The sum is unknown if one end of one stream did not report: a missing count is never zero.
     if !measured.is_empty() && ledger.get(LedgerAccount::Expected).is_none() {
         ledger.add_measured(LedgerAccount::Expected, sum_over(&measured, |loss| loss.expected));
         ledger.add_measured(LedgerAccount::Lost, sum_over(&measured, |loss| loss.lost));
@@ -179,9 +179,9 @@ fn total_in_doubt(streams: &[StreamReport]) -> u64 {
     sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.in_doubt))
 }
 
-/// The doubts of the nodes, and those that show where their results are together.
+/// Caveats of the nodes, and those that need the results of all nodes.
 fn caveats(findings: StreamFindings<'_>, stopped_early: bool) -> Vec<Caveat> {
-    // Whether the run was cut short is known best for all nodes together.
+    // A node cannot tell whether the whole run was cut short.
     let mut caveats = claims::distinct_caveats(findings.results, CaveatKind::Interrupted);
     if stopped_early {
         caveats.push(Caveat {
@@ -201,8 +201,7 @@ fn stopped_early(
     probes: Option<&ProbesReport>,
     outcome: &RunOutcome,
 ) -> bool {
-    // A stream without an end is meant to be stopped. One with an end is cut short if frames of it were not
-    // sent.
+    // A stream without an end is meant to be stopped. One with an end is cut short if some of its frames were not sent.
     let mut rows = streams.iter().zip(timelines);
     let mut is_cut_short = || {
         rows.any(|(stream, timeline)| {

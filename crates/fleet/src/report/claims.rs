@@ -1,9 +1,9 @@
-//! What of a node's result can be about the plan at all, and can be true.
+//! Checks of a node's result: rows that cannot be about the plan, or cannot be true, are left out.
 //!
-//! A result comes from another machine. Its rows name ports and streams by their index, and a report looks them up; a row that
-//! names none would end the controller, and a million rows about one stream would keep it busy. A part that is larger than its
-//! whole, or a count that no port can reach, would make figures of the whole run wrong. Such rows are left out, counted and
-//! forbid PASS. Sums saturate all the same: what is not checked here must not wrap around.
+//! A result comes from another machine. Its rows name ports and streams by their index, and a report looks them up; a
+//! row with an invalid index would end the controller, and a million rows about one stream would keep it busy. A part
+//! that is larger than its whole, or a count that no port can reach, would make figures of the whole run wrong. Such
+//! rows are left out, counted and forbid PASS. Sums saturate all the same: unchecked counts must not wrap around.
 
 use crate::message::PortPlace;
 use packetrig_plan::Plan;
@@ -14,13 +14,13 @@ use packetrig_stats::result::NodeResult;
 use packetrig_stats::sequence::SequenceCounts;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rows about one thing. An honest node has one, or one for each of its workers.
+/// Maximum number of rows about one subject. An honest node has one, or one for each of its workers.
 const MOST_ROWS: u32 = 64;
-/// More than any stream has: a year at 285 million frames per second.
+/// More frames than any stream has: a year at 285 million frames per second.
 const MOST_FRAMES: u64 = 1 << 53;
 
-/// The result without rows that its node cannot have: about nothing in the plan, or about ports of other nodes. Without
-/// `places` all ports are its own.
+/// Removes rows that the node cannot have: about nothing in the plan, or about ports of other nodes. Without `places`
+/// all ports are its own.
 pub(super) fn within(plan: &Plan, places: &[PortPlace], mut result: NodeResult) -> NodeResult {
     let node = result.node.clone();
     let part = PlanPart { plan, places, node: &node };
@@ -45,7 +45,7 @@ pub(super) fn within(plan: &Plan, places: &[PortPlace], mut result: NodeResult) 
     result
 }
 
-/// Leaves out rows with counts that no node can have; how many there were.
+/// Removes rows with counts that no node can have; returns their number.
 fn leave_out_impossible(result: &mut NodeResult) -> usize {
     leave_out(&mut result.send, |row| {
         let StreamTxCounts { frames, untagged, late, .. } = row.counts;
@@ -68,6 +68,7 @@ fn leave_out_impossible_probes(probes: &mut ProbeNodeResult) -> usize {
         let times = directions.flat_map(|one| [one.by_wall_clocks, one.by_exchanges, one.variation]);
         let mut times = times.chain([row.round_trip, row.path, row.release_error]).flatten();
         let rate = row.capacity.as_ref().and_then(|capacity| capacity.rate);
+        // Saturating: the sum of three counts of another machine must not wrap below `sent`.
         let accounted = answered.saturating_add(lost).saturating_add(refused);
         sent <= planned
             && accounted <= sent
@@ -79,7 +80,7 @@ fn leave_out_impossible_probes(probes: &mut ProbeNodeResult) -> usize {
     })
 }
 
-/// Rows about probe lines that the node does not send, or about ports that are not its own.
+/// Removes rows about probe lines that the node does not send, or about ports of other nodes; returns their number.
 fn keep_probes(result: &mut NodeResult, part: &PlanPart<'_>) -> usize {
     let Some(probes) = result.probes.as_mut() else { return 0 };
     let Some(plan) = part.plan.probes.as_ref() else {
@@ -96,7 +97,7 @@ fn keep_probes(result: &mut NodeResult, part: &PlanPart<'_>) -> usize {
         + keep_first(&mut probes.reflected, |row| Some((part.port(row.at)?, row.from)))
 }
 
-/// Keeps one row about each thing; how many were not.
+/// Keeps one row about each subject; returns the number of removed rows.
 fn keep_first<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
     let before = rows.len();
     let mut kept = BTreeSet::new();
@@ -114,7 +115,7 @@ fn are_reachable(counts: &[u64]) -> bool {
     counts.iter().all(|count| *count <= MOST_FRAMES)
 }
 
-/// What of a plan a node's rows may be about. Each method gives the index back if it is.
+/// The part of a plan that a node's rows may be about. Each method returns the index if it is valid there.
 struct PlanPart<'a> {
     plan: &'a Plan,
     places: &'a [PortPlace],
@@ -139,13 +140,13 @@ impl PlanPart<'_> {
     }
 }
 
-/// Keeps the first rows about each thing; how many were not.
+/// Keeps the first rows about each subject; returns the number of removed rows.
 fn keep<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
     let before = rows.len();
     let mut kept: BTreeMap<K, u32> = BTreeMap::new();
     rows.retain(|row| {
         let Some(thing) = thing(row) else { return false };
-        // Not just the first row: workers of one port may have a row each.
+        // Workers of one port may have a row each, so more than the first one is kept.
         let count = kept.entry(thing).or_insert(0);
         *count += 1;
         *count <= MOST_ROWS
@@ -153,7 +154,7 @@ fn keep<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize 
     before - rows.len()
 }
 
-/// Each caveat once, in the order they came, without those of one kind.
+/// Each caveat once, in the order of arrival, without those of one kind.
 pub(super) fn distinct_caveats(results: &[NodeResult], without: CaveatKind) -> Vec<Caveat> {
     let mut seen = BTreeSet::new();
     let all = results.iter().flat_map(|node| &node.caveats).filter(|caveat| caveat.doubt != without);

@@ -1,4 +1,4 @@
-//! How the clocks at the ends of a stream compare, and which latencies are unknown because of that.
+//! Comparison of the clocks at the ends of a stream, and latencies that are unknown without it.
 
 use super::lookup::{StreamReceiver, StreamSender};
 use super::streams::StreamFindings;
@@ -7,16 +7,16 @@ use packetrig_stats::result::NodeResult;
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
 
-/// How the clocks of a stream's sender and receivers compare.
+/// Comparison of the clocks of a stream's sender and receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamClocks {
     One,
-    /// Their comparison may be so far off.
+    /// Two clocks, with the bound of the error of their comparison.
     Apart(Nanos),
     Unknown,
 }
 
-/// How far off what a node took for the controller's time can have been while it sent or received.
+/// Error of a node's estimate of the controller's time, while it sent or received.
 pub(super) fn error_of(node: &NodeResult) -> Option<Nanos> {
     let clock = node.clock.as_ref()?;
     let from = clock.before.to_controller(node.started);
@@ -29,6 +29,7 @@ impl StreamFindings<'_> {
         let Some(StreamSender { node: sender, .. }) = self.sender(stream) else {
             return StreamClocks::Unknown;
         };
+        // Receivers on the sender's node read the sender's clock.
         let apart = rows.iter().filter(|receiver| receiver.node.node != sender.node);
         let errors: Option<Vec<Nanos>> =
             apart.map(|receiver| Some(error_of(sender)? + error_of(receiver.node)?)).collect();
@@ -37,7 +38,7 @@ impl StreamFindings<'_> {
         })
     }
 
-    /// Streams whose latency is not known because the clocks of their nodes are not.
+    /// Caveats for streams whose latency is unknown because the clocks of their nodes were not compared.
     pub(super) fn clock_doubts(self) -> Vec<Caveat> {
         let streams = self.plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.latency);
         streams.filter_map(|(index, stream)| self.clock_doubt(index, &stream.name)).collect()

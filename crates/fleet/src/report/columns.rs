@@ -1,7 +1,7 @@
-//! The tables of a report as data. Each column is described once: its name in files, its kind, what it means, where its value
-//! comes from. CSV files, their machine-readable description, terminal tables and the book's reference are made of these lists.
+//! The tables of a report as data. Each column is described once: name in files, kind, meaning, source of its value.
+//! CSV files, their machine-readable description, terminal tables and the book's reference are made of these lists.
 //!
-//! Invariant: a column that files have had keeps its name, and new columns come last, so that readers by position go on working.
+//! Invariant: a published column keeps its name, and new columns come last, so that readers by position go on working.
 
 mod arrivals;
 mod ports;
@@ -24,17 +24,17 @@ use std::fmt;
 pub trait ReportTable: Sized + 'static {
     /// Name of its CSV file.
     const FILE: &'static str;
-    /// What a row stands for, in a sentence.
+    /// Meaning of a row, in a sentence.
     const ABOUT: &'static str;
-    /// In the order of the file.
+    /// Columns in the order of the file.
     const COLUMNS: &'static [ReportColumn<Self>];
-    /// What the values of a row are taken from.
+    /// Source of the values of a row.
     type Row<'a>;
 
     /// The rows in the order of the file.
     fn rows(report: &RunReport) -> Vec<Self::Row<'_>>;
 
-    /// The column with this name.
+    /// Finds the column with this name.
     fn column(name: &str) -> Option<&'static ReportColumn<Self>> {
         Self::COLUMNS.iter().find(|column| column.name == name)
     }
@@ -42,11 +42,11 @@ pub trait ReportTable: Sized + 'static {
 
 /// A column of a [`ReportTable`].
 pub struct ReportColumn<T: ReportTable> {
-    /// Its name in files.
+    /// Name of the column in files.
     pub name: &'static str,
     /// Type and unit of its values.
     pub kind: ColumnKind,
-    /// What it means, in a sentence.
+    /// Meaning of the column, in a sentence.
     pub meaning: &'static str,
     value: fn(&T::Row<'_>) -> Option<CellValue>,
 }
@@ -61,7 +61,7 @@ impl<T: ReportTable> ReportColumn<T> {
         Self { name, kind, meaning, value }
     }
 
-    /// The value in this row; absent if it is not known, which is not zero.
+    /// Value of the column in this row; absent if it is unknown, which is not zero.
     pub fn value(&self, row: &T::Row<'_>) -> Option<CellValue> {
         (self.value)(row)
     }
@@ -96,7 +96,7 @@ pub enum ColumnKind {
 }
 
 impl ColumnKind {
-    /// The unit in words; none of texts and plain numbers.
+    /// Name of the unit; `None` for texts and plain numbers.
     pub const fn unit(self) -> Option<&'static str> {
         match self {
             Self::Text | Self::YesNo | Self::Number => None,
@@ -112,13 +112,13 @@ impl ColumnKind {
     }
 }
 
-/// A value of a table. Its `Display` is what CSV files have.
+/// Value of a cell. Its `Display` is the form in CSV files.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CellValue {
     /// A name or a word.
     Text(String),
     YesNo(bool),
-    /// A number that is never below zero.
+    /// A number that is never negative.
     Count(u64),
     /// A number with a sign.
     Signed(i64),
@@ -167,36 +167,36 @@ impl From<&str> for CellValue {
     }
 }
 
-/// A unit variant by the name it has in JSON.
+/// Name of a unit variant in JSON.
 fn word(value: impl serde::Serialize) -> Option<CellValue> {
     let value = serde_json::to_value(value).ok()?;
     value.as_str().map(CellValue::from)
 }
 
-/// The nodes of the ports of a run, by the ports' names. Ports of a node that did not report are missing.
+/// Node of each port of a run, by the ports' names. Ports of a node that did not report are missing.
 fn nodes_of_ports(report: &RunReport) -> HashMap<&str, &str> {
     report.ports.iter().map(|port| (port.info.name.as_str(), port.node.as_str())).collect()
 }
 
-/// A table without its values, for those who describe it.
+/// Description of a table, without its values.
 #[derive(Clone, Debug)]
 pub struct TableDescription {
     /// Name of its CSV file.
     pub file: &'static str,
-    /// What a row stands for, in a sentence.
+    /// Meaning of a row, in a sentence.
     pub about: &'static str,
-    /// In the order of the file.
+    /// Columns in the order of the file.
     pub columns: Vec<ColumnDescription>,
 }
 
-/// A column without its values.
+/// Description of a column, without its values.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnDescription {
-    /// Its name in files.
+    /// Name of the column in files.
     pub name: &'static str,
     /// Type and unit of its values.
     pub kind: ColumnKind,
-    /// What it means, in a sentence.
+    /// Meaning of the column, in a sentence.
     pub meaning: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! The figures of a run that can be compared with those of another run.
+//! Figures of a run that can be compared with those of another run.
 
 use super::figures::sum_of;
 use super::{FrameLoss, LatencyReport, MeanRate, ProbeFindings, ProbesReport, RunReport, StreamReport};
@@ -15,11 +15,10 @@ const TIME: &str = "ns";
 const PERCENT: &str = "%";
 const BITS_PER_SECOND: &str = "bit/s";
 
-/// The figures of a run: those of all streams together, then of each stream, then of each line of probes. What is not known is
-/// absent.
+/// Figures of a run: those of all streams together, then of each stream, then of each line of probes. Unknown figures are absent.
 pub fn run_figures(report: &RunReport) -> Vec<ReportFigure> {
     let mut figures = Vec::new();
-    // Those of the whole run would only repeat those of its one stream.
+    // With a single stream, the figures of the whole run would only repeat those of the stream.
     if report.streams.len() > 1 {
         figures.extend(whole_run(report));
     }
@@ -31,7 +30,7 @@ pub fn run_figures(report: &RunReport) -> Vec<ReportFigure> {
 
 fn whole_run(report: &RunReport) -> Vec<ReportFigure> {
     let measured: Vec<_> = report.streams.iter().filter(|stream| stream.measured).collect();
-    // A sum without one of its parts is no sum.
+    // A sum is unknown if one of its parts is unknown.
     let rates: Option<Vec<_>> = measured.iter().map(|stream| throughput(stream)).collect();
     let losses: Option<Vec<_>> = measured.iter().map(|stream| stream.loss).collect();
     let sum = |of: fn(&FrameLoss) -> u64| Some(sum_of(losses.as_ref()?.iter().map(of)));
@@ -56,7 +55,7 @@ fn stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
     };
     let rate = throughput(stream);
     let outages = stream.outages.as_ref();
-    // Without an outage the longest one took no time.
+    // Without an outage, the longest one took no time.
     let none = Some(Bounded::exactly(Nanos::ZERO));
     let outage = outages.and_then(|found| if found.count == 0 { none } else { found.longest_length });
     let mut figures = vec![
@@ -75,16 +74,16 @@ fn stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
     figures
 }
 
-/// Frames per second that arrived.
+/// Rate at which frames arrived.
 #[derive(Clone, Copy)]
 struct Throughput {
     value: f64,
-    /// By how much the device may be better than this.
+    /// Amount by which the true rate of the device may be higher.
     doubt: f64,
 }
 
-/// Different frames that arrived in the time that was asked for, as `--min-rate` judges them. A stream that went as fast as it could
-/// has only the rate between its first and its last arrival, and a single frame has none.
+/// Different frames per second that arrived in the time that was asked for, as `--min-rate` judges them. A stream that
+/// went as fast as it could has only the rate between its first and its last arrival, and a single frame has none.
 fn throughput(stream: &StreamReport) -> Option<Throughput> {
     if let Some(delivered) = &stream.delivered_milli {
         let rate = |milli: u64| milli as f64 / 1000.0;
@@ -102,14 +101,14 @@ fn throughput(stream: &StreamReport) -> Option<Throughput> {
     Some(Throughput { value, doubt: doubt_without_order(stream, value) })
 }
 
-/// What the rig may have cost of the rate of a stream that was sent as fast as it could.
+/// Amount by which the rig may have lowered the rate of a stream that was sent as fast as it could.
 fn doubt_without_order(stream: &StreamReport, received_rate: f64) -> f64 {
     match stream.loss {
         Some(loss) if loss.lost > 0 => {
             let arrived = loss.expected.saturating_sub(loss.lost);
             received_rate * loss.in_doubt as f64 / arrived.max(1) as f64
         }
-        // Without losses the device may carry any more.
+        // Without losses, the highest rate of the device is unknown.
         _ => received_rate,
     }
 }
@@ -118,7 +117,7 @@ fn sent_rate(stream: &StreamReport) -> Option<f64> {
     stream.sent.as_ref()?.rate.map(MeanRate::frames_per_second)
 }
 
-/// A part in percent of the whole; `None` of nothing.
+/// Percentage of a part; `None` if the whole is zero.
 fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| Ratio::new(part, whole).percent())
 }
@@ -132,7 +131,7 @@ fn latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigure> {
         ("latency-p99", latency.p99, bounds.map(|bounds| bounds.p99)),
         ("latency-max", latency.max, bounds.map(|bounds| bounds.max)),
     ];
-    // Each by its own bounds; a report of an older version has one error for all.
+    // Each figure has its own bounds; a report of an older version has one error for all.
     let figures = values.into_iter().map(|(name, value, bounded)| {
         let doubt = bounded.map(doubt_of).or_else(|| latency.error.p99());
         lower(name, stream, Some(in_ns(value)), TIME).with_uncertainty(doubt.map(in_ns))
@@ -140,13 +139,13 @@ fn latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigure> {
     figures.collect()
 }
 
-/// A time with bounds of its own.
+/// Figure of a time with its own bounds.
 fn bounded_figure(name: &str, stream: &str, time: Option<Bounded<Nanos>>) -> ReportFigure {
     lower(name, stream, time.map(|time| in_ns(time.value)), TIME)
         .with_uncertainty(time.map(|time| in_ns(doubt_of(time))))
 }
 
-/// How far the truth may be from a time, at most.
+/// Largest distance of the truth from a measured time.
 fn doubt_of(time: Bounded<Nanos>) -> Nanos {
     let Bounded { value, least, most, .. } = time;
     value.saturating_sub(least).max(most.saturating_sub(value))

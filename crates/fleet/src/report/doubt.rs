@@ -1,8 +1,8 @@
-//! Which losses the rig cannot blame on the device: those in times when one of its ports was not in order, and as many as
+//! Losses that may be the fault of the rig: those at times when one of its ports was not in order, and as many as
 //! its ports dropped themselves.
 //!
-//! Times here are counted from T. A loss that begins before an event is split: what was lost before the event is judged as
-//! ever. A loss that goes on after the event stays in doubt to its end, because the event may have caused all of it.
+//! Times here are counted from T. A loss that begins before an event is split: frames lost before the event are judged
+//! as usual. A loss that goes on after the event stays in doubt to its end, because the event may have caused all of it.
 
 use super::lookup::StreamReceiver;
 use super::losses::longest_delay_of;
@@ -12,24 +12,24 @@ use packetrig_stats::port_event::{EventCause, PortEvent, PortEventKind};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// Something that happened to a port, by the time since T.
+/// An event of a port, by the time since T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventReport {
     #[serde(flatten)]
     pub what: PortEventKind,
     pub cause: EventCause,
-    /// When it began at the earliest.
+    /// Earliest time of its begin.
     pub from: Nanos,
-    /// When it was over at the latest; absent if it was not over by the end of the run.
+    /// Latest time of its end; absent if it lasted until the end of the run.
     pub until: Option<Nanos>,
-    /// Whether it concerns only what the port sends.
+    /// True if it affects only frames that the port sends.
     #[serde(default)]
     pub only_sending: bool,
 }
 
 impl EventReport {
-    /// `carrier_loss` says who is taken to have caused a lost carrier. An interface that was switched down on this machine has
-    /// no carrier either, but that is another event.
+    /// Converts an event. `carrier_loss` is the assumed cause of a lost carrier. An interface that was switched down on
+    /// this machine has no carrier either, but that is another event.
     pub(super) fn of(event: &PortEvent, start: MonoTime, carrier_loss: CarrierLossCause) -> Self {
         let cause = match (event.what, carrier_loss) {
             (PortEventKind::CarrierLost, CarrierLossCause::Device) => EventCause::Device,
@@ -44,7 +44,7 @@ impl EventReport {
         }
     }
 
-    /// Whether losses at the time of the event are in doubt. A sender that is less late than tolerated harms nothing.
+    /// True if losses during the event are in doubt. A sender that is less late than tolerated does no harm.
     pub(super) fn casts_doubt(&self, tolerated: Nanos) -> bool {
         match self.what {
             PortEventKind::SenderStalled { most_late } => most_late > tolerated,
@@ -52,7 +52,7 @@ impl EventReport {
         }
     }
 
-    /// What happened, in words, with who is taken to have caused it.
+    /// Description of the event, with its assumed cause.
     pub fn description(&self) -> String {
         match (self.what, self.cause) {
             (PortEventKind::CarrierLost, EventCause::Device) => {
@@ -62,7 +62,7 @@ impl EventReport {
         }
     }
 
-    /// The same, longer by these times at its two ends.
+    /// Extends the event by these times at its two ends.
     pub(super) fn widened(self, before: Nanos, after: Nanos) -> Self {
         Self { from: self.from.saturating_sub(before), until: self.until.map(|until| until + after), ..self }
     }
@@ -72,20 +72,20 @@ impl EventReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OutageSpan {
     pub(super) begin: Nanos,
-    /// Absent if no frame arrived after it.
+    /// End of the outage; absent if no frame arrived after it.
     pub(super) end: Option<Nanos>,
     /// Number of the first lost frame.
     pub(super) first: u64,
     pub(super) frames: u64,
-    /// All frames from the first to the last are lost.
+    /// True if all frames from the first to the last are lost.
     pub(super) is_one_gap: bool,
 }
 
 impl OutageSpan {
-    /// The time in which the lost frames may have been lost.
+    /// Time in which the lost frames may have been lost.
     pub(super) fn of(outage: &StreamOutage, receiver: StreamReceiver<'_>) -> Self {
         let StreamReceiver { node, row } = receiver;
-        // Where frames overtake each other, a lost one need not have been between its neighbours.
+        // If frames overtake each other, a lost one need not have been between its neighbours.
         let is_in_order = row.counts.sequence.reordered == 0;
         let apart = if is_in_order { Nanos::ZERO } else { longest_delay_of(row) };
         let begin = outage.begin.map_or(Nanos::ZERO, |begin| begin.since(node.started));
@@ -102,22 +102,21 @@ impl OutageSpan {
         self.meets(event.from, event.until)
     }
 
-    /// Whether some of it is within these times.
+    /// True if the outage overlaps these times.
     pub(super) fn meets(&self, from: Nanos, until: Option<Nanos>) -> bool {
         self.end.is_none_or(|end| from < end) && until.is_none_or(|until| until > self.begin)
     }
 
-    /// How many of its frames these events may have cost, at most. `gone_before` says which number comes after the frames that
-    /// should have arrived before an instant: only what was lost by then is certain.
+    /// Maximum number of its frames that these events may have cost. `gone_before` returns the number after the frames
+    /// that should have arrived before a time: only losses before that time are certain.
     pub(super) fn frames_in_doubt(&self, events: &[EventReport], gone_before: &dyn Fn(Nanos) -> u64) -> u64 {
         let overlapping = events.iter().filter(|event| self.overlaps(event));
         let Some(from) = overlapping.map(|event| event.from).min() else { return 0 };
-        // Where gaps were joined it is not known which of the numbers between them are lost.
+        // The lost numbers between joined gaps are unknown.
         if from <= self.begin || !self.is_one_gap {
             return self.frames;
         }
-        // The lost numbers are consecutive: those that should have arrived before the event were lost before
-        // it.
+        // The lost numbers are consecutive: those that should have arrived before the event were lost before it.
         self.frames - gone_before(from).saturating_sub(self.first).min(self.frames)
     }
 }

@@ -1,4 +1,4 @@
-//! Figures made of counts and distributions.
+//! Figures of counts and distributions.
 
 use packetrig_plan::criteria::LatencyFigure;
 use packetrig_stats::bounded::Bounded;
@@ -19,13 +19,14 @@ pub struct MeanRate {
 }
 
 impl MeanRate {
-    /// The rate of `frames` of together `bytes` (FCS included), the first at `first` and the last at `last`.
-    /// `n` frames span `n - 1` intervals; a single frame has no rate.
+    /// Rate of `frames` with together `bytes` (FCS included), the first at `first` and the last at `last`. `n` frames
+    /// span `n - 1` intervals; a single frame has no rate.
     pub fn of(frames: u64, bytes: u64, first: Option<MonoTime>, last: Option<MonoTime>) -> Option<Self> {
         let span = u128::from(last?.since(first?).as_u64());
         if frames < 2 || span == 0 {
             return None;
         }
+        // The products below need 128 bits.
         let frames = u128::from(frames);
         let bits = u128::from(bytes) * 8;
         let overhead = frames * u128::from(FrameSize::L1_OVERHEAD) * 8;
@@ -42,7 +43,7 @@ impl MeanRate {
     }
 }
 
-/// The rate of `frames` frames whose first and last are `span` nanoseconds apart.
+/// Rate in bits per second of `frames` frames whose first and last are `span` nanoseconds apart.
 fn bits_per_second(bits: u128, frames: u128, span: u128) -> u64 {
     // The bits of all frames take `frames` intervals on the link, and `span` is `frames - 1` of them.
     let exact = ((frames - 1) * 1_000_000_000).checked_mul(bits);
@@ -51,7 +52,7 @@ fn bits_per_second(bits: u128, frames: u128, span: u128) -> u64 {
     clamp_to_u64(rate)
 }
 
-/// Of counts that may come from other machines, as large as their types allow.
+/// Saturating sum: counts of other machines may be near `u64::MAX`.
 pub(super) fn sum_of(counts: impl IntoIterator<Item = u64>) -> u64 {
     counts.into_iter().fold(0, u64::saturating_add)
 }
@@ -60,7 +61,7 @@ pub(super) fn clamp_to_u64(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-/// A distribution of errors in short.
+/// Summary of a distribution of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDistribution {
     /// Half of the samples are at or below.
@@ -71,7 +72,7 @@ pub struct ErrorDistribution {
 }
 
 impl ErrorDistribution {
-    /// `None` for an empty distribution.
+    /// Summarises a distribution; `None` if it is empty.
     pub fn of(times: &Latency) -> Option<Self> {
         Some(Self { p50: times.quantile(500_000)?, p99: times.quantile(990_000)?, max: times.max()? })
     }
@@ -90,18 +91,18 @@ pub struct LatencyReport {
     pub p99: Nanos,
     pub p999: Nanos,
     pub p9999: Nanos,
-    /// Most by which a frame arrived before it was sent, by the clocks as they are compared; zero if none did. Such a
-    /// frame counts as one without latency. More than the error of the clocks means that this error is wrong.
+    /// Largest time by which a frame arrived before it was sent, by the compared clocks; zero if none did. Such a frame
+    /// counts as one without latency. A time above the error of the clocks proves that error wrong.
     #[serde(default)]
     pub early: Nanos,
-    /// How far off each figure may be, in short.
+    /// Error of the figures, in short.
     pub error: LatencyError,
-    /// What each figure is at least and at most; absent in reports of older versions.
+    /// Least and most of each figure; absent in reports of older versions.
     #[serde(default)]
     pub bounds: Option<LatencyBounds>,
 }
 
-/// What the figures of a latency are at least and at most.
+/// Least and most of each figure of a latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyBounds {
     pub min: Bounded<Nanos>,
@@ -141,34 +142,34 @@ impl LatencyBounds {
     }
 }
 
-/// Why and how far latency may be off. The stamps make latency look longer than it is on the wire; two clocks make it look
-/// longer or shorter.
+/// Sources and sizes of the error of a latency. The stamps make latency look longer than it is on the wire; two clocks
+/// make it look longer or shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyError {
-    /// What stamps departures; absent if the sending port did not report.
+    /// Source of departure stamps; absent if the sending port did not report.
     pub tx_stamp: Option<StampKind>,
-    /// What stamps arrivals; the worst over the receiving ports.
+    /// Source of arrival stamps; the worst over the receiving ports.
     pub rx_stamp: Option<StampKind>,
-    /// From the stamp in the tag until the kernel had taken the frame, for 99 % of the frames.
+    /// Time from the stamp in the tag until the kernel had taken the frame, for 99 % of the frames.
     pub tx_p99: Option<Nanos>,
     /// The same, at most.
     pub tx_max: Option<Nanos>,
-    /// Doubt of bringing arrival stamps onto the monotonic clock.
+    /// Error of the conversion of arrival stamps to the monotonic clock.
     pub rx_conversion: Option<Nanos>,
-    /// Doubt of comparing the clocks of two nodes; absent if sender and receivers read one clock.
+    /// Error of the comparison of the clocks of two nodes; absent if sender and receivers read one clock.
     #[serde(default)]
     pub clock: Option<Nanos>,
 }
 
 impl LatencyError {
-    /// Bound that holds for 99 % of the frames; absent when a part of it is not known.
+    /// Error bound for 99 % of the frames; absent when a part of it is unknown.
     pub fn p99(&self) -> Option<Nanos> {
         Some(self.tx_p99? + self.rx_conversion? + self.clock.unwrap_or(Nanos::ZERO))
     }
 }
 
 impl LatencyReport {
-    /// `None` for an empty distribution.
+    /// Summarises a distribution; `None` if it is empty.
     pub fn of(times: &Latency, early: Nanos, error: LatencyError, stamps: StampErrors<'_>) -> Option<Self> {
         let bounds = LatencyBounds::of(&BoundedLatency::new(times, stamps))?;
         Some(Self {

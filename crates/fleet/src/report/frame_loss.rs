@@ -1,4 +1,4 @@
-//! What of a stream is missing.
+//! Frames of a stream that are missing.
 
 use super::figures::clamp_to_u64;
 use packetrig_plan::Stream;
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FrameLoss {
-    /// Copies the receivers together should have counted.
+    /// Copies that the receivers together should have counted.
     pub expected: u64,
-    /// Of those, how many were not.
+    /// Expected copies that were not counted.
     pub lost: u64,
-    /// Counted beyond what was expected.
+    /// Copies beyond the expected ones.
     pub extra: u64,
     /// `lost` in percent of `expected`, for display.
     pub percent: f64,
-    /// Runs of lost frames; absent where receivers share a stream, since none of them can tell.
+    /// Runs of lost frames; absent where receivers share a stream, because a receiver cannot see the others' frames.
     pub bursts: Option<u64>,
     /// The longest of them.
     pub longest_burst: Option<u64>,
     /// Seconds of the schedule with at least one lost frame.
     pub seconds: Option<u64>,
-    /// Of `lost`, those that the rig or a link without carrier may have cost, at most.
+    /// Part of `lost` that the rig or a link without carrier may have cost, at most.
     #[serde(default)]
     pub in_doubt: u64,
-    /// Of `extra`, those that the sender may have sent and not counted, at most.
+    /// Part of `extra` that the sender may have sent and not counted, at most.
     #[serde(default)]
     pub extra_in_doubt: u64,
-    /// A receiver should have several copies of a frame: all copies count, and `extra` are those beyond.
+    /// True if a receiver should have several copies of a frame: all copies count, and `extra` are those beyond.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counts_copies: bool,
 }
@@ -39,15 +39,16 @@ impl FrameLoss {
         Ratio::new(self.lost, self.expected)
     }
 
-    /// Of a stream that sent so many frames, at all its receivers.
+    /// Loss of a stream that sent this many frames, at all its receivers.
     pub(super) fn of_stream(stream: &Stream, sent: u64, sequence: &SequenceCounts) -> Self {
         let expected = expected(stream, sent);
         let loss = Self::new(expected, sequence, all_expect_all(stream));
+        // At most one copy for each receiver is expected.
         if stream.metrics.rx_per_tx_thousandths <= stream.rx.len() as u64 * 1000 {
             return loss;
         }
-        // More copies than receivers: each receiver should have several of a frame, so copies are what is expected. A frame that
-        // never came lacks all of its copies, whatever others have too many.
+        // With more copies than receivers, each receiver should have several of a frame, so copies are expected. A
+        // frame that never arrived lacks all of its copies, however many extra copies others have.
         let arrived = sequence.unique.saturating_add(sequence.duplicates);
         let never_came = sent.saturating_mul(stream.rx.len() as u64).saturating_sub(sequence.unique);
         let copies = stream.metrics.rx_per_tx_thousandths / (stream.rx.len().max(1) as u64 * 1000);
@@ -73,12 +74,12 @@ impl FrameLoss {
     }
 }
 
-/// Whether each receiver should get every frame: there is one, or the plan says `rx_count`.
+/// True if each receiver should get every frame: there is one, or the plan has `rx_count`.
 pub(super) fn all_expect_all(stream: &Stream) -> bool {
     stream.metrics.rx_per_tx_thousandths == stream.rx.len() as u64 * 1000
 }
 
-/// Copies the receivers together should count, rounded down.
+/// Copies that the receivers together should count, rounded down.
 fn expected(stream: &Stream, sent: u64) -> u64 {
     clamp_to_u64(u128::from(sent) * u128::from(stream.metrics.rx_per_tx_thousandths) / 1000)
 }

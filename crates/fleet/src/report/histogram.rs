@@ -1,10 +1,10 @@
-//! The distribution of a stream's latency as a report keeps it: coarse enough for a page, fine enough for a drawing.
+//! The distribution of a stream's latency in a report: coarse enough for a page, fine enough for a drawing.
 
 use packetrig_stats::latency::Latency;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Steps by which each power of two is divided, as a power of two: 8, so a step is at most an eighth of its begin.
+/// Steps in each power of two, as a power of two: 8, so a step is at most an eighth of its lower end.
 const STEP_BITS: u32 = 3;
 
 /// Frames whose latency is at least `from` and less than `below`. In files it is a list of its three numbers, in ns.
@@ -28,7 +28,7 @@ impl From<LatencyBucket> for [u64; 3] {
     }
 }
 
-/// The buckets that are not empty, in ascending order. A time counts where the measured distribution rounds it to.
+/// The non-empty buckets, in ascending order. A time counts at the value to which the measured distribution rounds it.
 pub(super) fn histogram_of(times: &Latency) -> Vec<LatencyBucket> {
     let mut buckets: Vec<LatencyBucket> = Vec::new();
     for (time, frames) in times.buckets() {
@@ -43,6 +43,7 @@ pub(super) fn histogram_of(times: &Latency) -> Vec<LatencyBucket> {
 
 fn bounds_of(ns: u64) -> (Nanos, Nanos) {
     let octave = ns.max(1).ilog2();
+    // Small times have a bucket of their own: their shift is zero.
     let shift = octave.saturating_sub(STEP_BITS);
     let from = ns >> shift << shift;
     (Nanos::new(from), Nanos::new(from.saturating_add(1 << shift)))

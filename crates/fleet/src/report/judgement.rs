@@ -1,8 +1,8 @@
-//! The verdict on each criterion: what was measured, how far off that may be, and PASS, FAIL or INCONCLUSIVE.
+//! The verdict on each criterion: the measured value, its bounds, and PASS, FAIL or INCONCLUSIVE.
 //!
-//! Every measured value has a least and a most ([`Bounded`]): what is certain, and what is possible. FAIL is what even the least is
-//! beyond, PASS is what even the most keeps; in between the rig cannot tell. A fault of the rig only lowers the least or raises the
-//! most, so it never makes a FAIL; a fault of the device raises both, so it never makes a PASS.
+//! Every measured value has a least and a most ([`Bounded`]): the certain and the possible value. FAIL: even the lower bound
+//! breaks the limit. PASS: even the upper bound keeps it. In between the rig cannot tell. A fault of the rig only lowers the
+//! least or raises the most, so it never makes a FAIL; a fault of the device raises both, so it never makes a PASS.
 
 use super::figures::clamp_to_u64;
 use packetrig_stats::bounded::Bounded;
@@ -10,18 +10,18 @@ use packetrig_units::{Nanos, Ratio, Share};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Streams that a line names at most.
+/// Maximum number of streams in a line.
 const MOST_NAMED: usize = 32;
 
-/// Whether a criterion is met.
+/// Result of a criterion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum CriterionResult {
-    /// It is, whatever the doubts hide.
+    /// The criterion is met, whatever the true value within the bounds.
     Pass,
-    /// The doubts leave it open.
+    /// The bounds leave the result open.
     Unknown,
-    /// It is not, whatever the doubts hide.
+    /// The criterion is not met, whatever the true value within the bounds.
     Fail,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for CriterionResult {
     }
 }
 
-/// Whether a figure keeps an upper limit.
+/// Compares a figure with an upper limit.
 pub(super) fn judge_at_most<T: Copy + Ord>(figure: &Bounded<T>, limit: T) -> CriterionResult {
     if figure.least > limit {
         CriterionResult::Fail
@@ -46,7 +46,7 @@ pub(super) fn judge_at_most<T: Copy + Ord>(figure: &Bounded<T>, limit: T) -> Cri
     }
 }
 
-/// Whether a figure keeps a lower limit.
+/// Compares a figure with a lower limit.
 pub(super) fn judge_at_least<T: Copy + Ord>(figure: &Bounded<T>, limit: T) -> CriterionResult {
     if figure.most < limit {
         CriterionResult::Fail
@@ -57,7 +57,7 @@ pub(super) fn judge_at_least<T: Copy + Ord>(figure: &Bounded<T>, limit: T) -> Cr
     }
 }
 
-/// How many of `whole` an upper limit allows.
+/// Part of `whole` that an upper limit allows.
 pub(super) fn allowed(limit: Share, whole: u64) -> u64 {
     // Rounded down: 0.1 % of 999 frames is none.
     let allowed = u128::from(whole) * u128::from(limit.billionths()) / u128::from(Share::WHOLE.billionths());
@@ -69,21 +69,21 @@ pub(super) fn allowed(limit: Share, whole: u64) -> u64 {
 pub struct SubjectJudgement {
     /// A stream, a capture or the run.
     pub subject: String,
-    /// Whether it is met there.
+    /// Result of the criterion there.
     pub result: CriterionResult,
-    /// What was measured, in words with the numbers.
+    /// Measured value, in words with the numbers.
     pub measured: String,
-    /// What was judged: frames, nanoseconds, or thousandths of a frame per second. Absent where nothing was measured.
+    /// Judged figure: frames, nanoseconds, or thousandths of a frame per second. Absent if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figure: Option<Bounded<u64>>,
 }
 
-/// What is found of a criterion on one stream. Where there is nothing to judge, functions give `None` instead.
+/// Finding of a criterion on one stream. Without a figure to judge, functions return `None` instead.
 ///
-/// Made of a figure with its bounds, or of none: without bounds nothing is judged.
+/// It is made of a figure with its bounds, or of none: without bounds nothing is judged.
 pub(super) struct StreamFinding {
     pub(super) result: CriterionResult,
-    /// In words, with the numbers.
+    /// Measured value, in words with the numbers.
     pub(super) measured: String,
     pub(super) figure: Option<Bounded<u64>>,
 }
@@ -101,7 +101,7 @@ impl StreamFinding {
         Self { result: CriterionResult::Unknown, measured, figure: None }
     }
 
-    /// Of a criterion about the rig: what it does not keep says nothing of the device.
+    /// Result of a criterion about the rig: a broken limit of the rig does not make the device fail.
     pub(super) fn of_the_rig(self) -> Self {
         Self { result: self.result.min(CriterionResult::Unknown), ..self }
     }
@@ -110,24 +110,24 @@ impl StreamFinding {
 /// A criterion on the run: the worst of its subjects decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CriterionLine {
-    /// Its name: `loss`, `latency p99`.
+    /// Name of the criterion: `loss`, `latency p99`.
     pub criterion: String,
-    /// Its limit, in words.
+    /// Limit of the criterion, in words.
     pub limit: String,
-    /// Whether it is met everywhere.
+    /// Result over all subjects.
     pub result: CriterionResult,
-    /// Subjects where it was judged.
+    /// Number of subjects where it was judged.
     pub judged: usize,
-    /// Subjects where it failed.
+    /// Number of subjects where it failed.
     pub failed: usize,
-    /// Subjects where it is not known.
+    /// Number of subjects where the result is open.
     pub unknown: usize,
     /// The subjects that decide, the worst first; of a criterion that is met everywhere, the first subject. At most 32.
     pub subjects: Vec<SubjectJudgement>,
 }
 
 impl CriterionLine {
-    /// The line of these judgements; `None` if there is nothing to judge.
+    /// Combines judgements into a line; `None` if there is nothing to judge.
     pub(super) fn of(criterion: &str, limit: String, judgements: Vec<SubjectJudgement>) -> Option<Self> {
         let result = judgements.iter().map(|judgement| judgement.result).max()?;
         let judged = judgements.len();
@@ -140,7 +140,7 @@ impl CriterionLine {
         Some(Self { criterion: criterion.to_owned(), limit, result, judged, failed, unknown, subjects })
     }
 
-    /// Why it is not met, one reason for each subject named.
+    /// Reasons for this result, one for each subject named.
     pub(super) fn reasons(&self, wanted: CriterionResult) -> Vec<String> {
         let named = self.subjects.iter().filter(|subject| subject.result == wanted);
         let mut reasons: Vec<String> =

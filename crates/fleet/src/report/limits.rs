@@ -1,11 +1,11 @@
-//! Whether a run came near what the rig itself can do.
+//! Comparison of a run's load with the limits of the rig itself.
 
 use super::figures::clamp_to_u64;
 use super::{LossPlaces, MeanRate, PortReport, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::limit::{RigLimit, nearest};
 
-/// A caveat for each port whose load is near its limit. It matters where frames are missing: the rig may have lost them.
+/// Caveats for ports whose load is near their limit. A caveat matters if frames are missing: the rig may have lost them.
 pub(super) fn near(
     ports: &[PortReport],
     streams: &[StreamReport],
@@ -30,7 +30,7 @@ pub(super) fn near(
     found.collect()
 }
 
-/// The limits that were measured with the back ends and drivers of these ports.
+/// Limits that were measured with the back ends and drivers of these ports.
 pub(super) fn of_ports(ports: &[PortReport], limits: &[RigLimit]) -> Vec<RigLimit> {
     let is_used = |limit: &&RigLimit| {
         ports.iter().any(|port| port.info.back_end == limit.back_end && port.info.driver == limit.driver)
@@ -38,7 +38,7 @@ pub(super) fn of_ports(ports: &[PortReport], limits: &[RigLimit]) -> Vec<RigLimi
     limits.iter().filter(is_used).cloned().collect()
 }
 
-/// The load of one direction of a port.
+/// Load of one direction of a port.
 struct PortLoad {
     frames_per_second: u64,
     rate: MeanRate,
@@ -47,7 +47,7 @@ struct PortLoad {
 }
 
 impl PortLoad {
-    /// What was asked for is the load, also where the sender fell short of it.
+    /// Load of a sender: the requested load counts, also where the sender fell short of it.
     fn asked_of_sender(rate: MeanRate, sums: &SendingSums) -> Self {
         let sent = u128::from(sums.planned - sums.unsent);
         let asked = u128::from(rate.frames_milli / 1000) * u128::from(sums.planned);

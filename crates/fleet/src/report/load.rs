@@ -1,4 +1,4 @@
-//! What arrived of the load that several senders were asked for.
+//! Received part of the load that several senders were asked for.
 
 use super::StreamReport;
 use packetrig_plan::Plan;
@@ -12,16 +12,17 @@ pub struct LoadFactor {
     pub senders: usize,
     /// Copies per second that should have arrived, in thousandths.
     pub asked_milli: u64,
-    /// Frames per second that did, in thousandths.
+    /// Frames per second that arrived, in thousandths.
     pub received_milli: u64,
-    /// The one over the other, for display.
+    /// Ratio of the two, for display.
     pub k: f64,
 }
 
 impl LoadFactor {
-    /// `None` unless several ports sent streams whose rates are known on both sides.
+    /// Computes the factor; `None` unless several ports sent streams whose rates are known on both sides.
     pub(super) fn of(plan: &Plan, streams: &[StreamReport], timelines: &[StreamTimeline]) -> Option<Self> {
         let mut measured: Vec<_> = plan.streams.iter().zip(streams).zip(timelines).collect();
+        // A stream that goes as fast as it can asks for no rate.
         measured.retain(|((stream, report), _)| {
             report.measured && !stream.rx.is_empty() && !stream.frames.is_unpaced()
         });
@@ -34,7 +35,7 @@ impl LoadFactor {
         for ((stream, report), timeline) in measured {
             asked_milli += stream.expected(asked_of(report.sent.as_ref()?.planned, timeline)?);
             let received = report.received.as_ref()?;
-            // Of nothing or a single frame there is no rate; it is none that counts.
+            // A single frame, or none, has no rate; it adds nothing to the load.
             received_milli += received.rate.map_or(0, |rate| rate.frames_milli);
         }
         let k = received_milli as f64 / asked_milli.max(1) as f64;
@@ -42,7 +43,7 @@ impl LoadFactor {
     }
 }
 
-/// Frames per second, in thousandths, that a schedule wants of so many frames, bursts and pauses included.
+/// Frames per second, in thousandths, of a schedule with this many frames, bursts and pauses included.
 pub(super) fn asked_of(planned: u64, timeline: &StreamTimeline) -> Option<u64> {
     let last = planned.checked_sub(1).filter(|last| *last > 0)?;
     let span = u128::from(timeline.due(last).saturating_sub(timeline.due(0)).as_u64());

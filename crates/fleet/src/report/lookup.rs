@@ -1,7 +1,7 @@
-//! The rows of all nodes' results, by what they are about.
+//! The rows of all nodes' results, by their subjects.
 //!
-//! A report looks up each stream and port many times. Searching all results each time would take quadratic time in the size of
-//! the fleet. If several rows are about one thing, the first counts, in the order of the results.
+//! A report looks up each stream and port many times. A search of all results each time would take quadratic time in
+//! the size of the fleet. The first of several rows about one subject counts, in the order of the results.
 
 use packetrig_stats::result::{MisdeliveredFrames, NodeResult, PortResult, ReceiveResult, SendResult};
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ pub(super) struct StreamReceiver<'a> {
 #[derive(Debug, Default)]
 pub(super) struct ResultLookup<'a> {
     senders: HashMap<usize, StreamSender<'a>>,
-    /// By stream and port.
+    /// Receivers by stream and port.
     receivers: HashMap<(usize, usize), StreamReceiver<'a>>,
     ports: HashMap<usize, &'a PortResult>,
     misdelivered: HashMap<usize, Vec<&'a MisdeliveredFrames>>,

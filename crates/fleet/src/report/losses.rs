@@ -1,4 +1,4 @@
-//! When frames were lost, which losses are in doubt, and where frames went astray.
+//! Times of losses, losses in doubt, and frames at wrong ports.
 
 use super::clocks::error_of;
 use super::doubt::{EventReport, OutageSpan};
@@ -15,21 +15,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How far apart the clocks of two nodes may be if nothing is known of them.
+/// Assumed difference of the clocks of two nodes if their comparison is unknown.
 const CLOCKS_APART: Nanos = Nanos::from_millis(100);
 
 /// Frames of a stream at ports where the plan does not expect them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MisdeliveryReport {
-    /// All of them, copies included.
+    /// Number of all such frames, copies included.
     pub frames: u64,
-    /// Of those, frames to a group address, which a switch sends to all its ports by rule.
+    /// Part of them with a group address, which a switch sends to all its ports by rule.
     pub to_groups: u64,
     /// Frames that came back to the port that sent them.
     pub reflected: u64,
-    /// Different frames that arrived at a wrong port and not where they should, at least.
+    /// Minimum number of different frames that arrived at a wrong port and not at the right one.
     pub instead: u64,
-    /// Different frames that arrived at a wrong port, and where they should, too.
+    /// Different frames that arrived at a wrong port, and also at the right one.
     pub flooded: u64,
     /// Names of the ports.
     pub ports: Vec<String>,
@@ -60,23 +60,24 @@ impl fmt::Display for MisdeliveryReport {
 pub struct ContentReport {
     /// Frames that left without a tag and whose content can be compared.
     pub compared: u64,
-    /// Of those, frames whose content arrived.
+    /// Part of them whose content arrived.
     pub arrived: u64,
-    /// Of those, frames whose content did not arrive.
+    /// Part of them whose content did not arrive.
     pub lost: u64,
     /// Frames of too many different contents to compare.
     pub not_compared: u64,
-    /// Of `lost`, those that the rig or a link without carrier may have cost, at most.
+    /// Part of `lost` that the rig or a link without carrier may have cost, at most.
     #[serde(default)]
     pub in_doubt: u64,
 }
 
 impl ContentReport {
-    /// `arrived` is what came at the port that expects the stream; what is accounted for is taken out of it.
+    /// Compares sent contents with `arrived`, the arrivals at the port that expects the stream; matched contents are
+    /// taken out of it.
     pub(super) fn of(sent: &ContentCounts, arrived: &mut ContentCounts) -> Self {
         let all = sum_of(sent.frames.values().copied());
         let matched = arrived.take_matching(sent);
-        // Contents that found no room at the receiver may be the missing ones.
+        // Contents that did not fit into the receiver's table may be the missing ones.
         let compared = if arrived.uncounted == 0 { all } else { matched };
         let not_compared = sent.uncounted.saturating_add(all - compared);
         Self { compared, arrived: matched, lost: compared - matched, not_compared, in_doubt: 0 }
@@ -84,8 +85,8 @@ impl ContentReport {
 }
 
 impl StreamFindings<'_> {
-    /// Whether frames may have been under way when the receiver stopped: delays were near the time for which it listened, or
-    /// frames came until the last moment.
+    /// True if frames may have been in flight when the receiver stopped: delays were near the time for which it
+    /// listened, or frames arrived until the last moment.
     pub(super) fn stopped_listening_early(self, index: usize, receiver: StreamReceiver<'_>) -> bool {
         let StreamReceiver { node, row: received } = receiver;
         let Some(StreamSender { node: sender, .. }) = self.sender(index) else { return false };
@@ -93,12 +94,11 @@ impl StreamFindings<'_> {
             node.ended.since(node.started).saturating_sub(sender.senders_done.since(sender.started));
         let delay = received.latency.as_ref().and_then(Latency::max).unwrap_or(Nanos::ZERO);
         let quiet = received.counts.last.map_or(listened, |last| node.ended.since(last));
-        // A factor of two for a delay that grows at the end; a tenth of the time for arrivals that had not
-        // ceased.
+        // A factor of two for a delay that grows at the end; a tenth of the time for arrivals that had not ended.
         delay + delay > listened || quiet < Nanos::new(listened.as_u64() / 10)
     }
 
-    /// Streams at whose end frames may have been under way when receivers stopped.
+    /// Caveats for streams at whose end frames may have been in flight when receivers stopped.
     pub(super) fn drain_doubts(self) -> Vec<Caveat> {
         let mut caveats = Vec::new();
         for index in 0..self.plan.streams.len() {
@@ -111,6 +111,7 @@ impl StreamFindings<'_> {
 
     fn drain_doubt(self, index: usize, receiver: StreamReceiver<'_>) -> Option<Caveat> {
         let received = receiver.row;
+        // Only losses at the end of a stream can be frames that arrived after the receiver stopped.
         let last = received.outages.outages.last().filter(|outage| outage.end.is_none())?;
         if !self.stopped_listening_early(index, receiver) {
             return None;
@@ -131,18 +132,18 @@ impl StreamFindings<'_> {
     /// Events at the sending and the receiving port of a stream that cast doubt on its losses, by the times of arrivals.
     pub(super) fn events_at(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
         let mut events = self.port_events(receiver.node, receiver.row.port);
+        // These events do not affect frames that the port receives.
         events.retain(|event| !event.only_sending);
         events.extend(self.sending_events(index, receiver));
         events
     }
 
-    /// The part of it that happened to the sending port.
+    /// The events of the sending port among them.
     fn sending_events(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
         let Some(StreamSender { node: sender, .. }) = self.sender(index) else { return Vec::new() };
         let apart = clocks_apart(sender, receiver.node);
         let events = self.port_events(sender, self.plan.streams[index].tx).into_iter();
-        // From departures to arrivals: earlier by the error of the clocks at most, later by that and the
-        // delay of the path.
+        // From departures to arrivals: earlier by the error of the clocks at most, later by that error and the delay of the path.
         events.map(|event| event.widened(apart, apart + longest_delay_of(receiver.row))).collect()
     }
 
@@ -164,12 +165,12 @@ impl StreamFindings<'_> {
             else {
                 continue;
             };
-            // Where receivers share a stream, none of them can tell what is missing.
+            // A receiver that shares a stream with others cannot tell which frames are missing.
             if let [port] = self.plan.streams[index].rx.as_slice()
                 && let Some(arrived) = arrived.get_mut(port)
             {
                 let contents = ContentReport::of(&sent.untagged_contents, arrived);
-                // They have no numbers, so it is not known when they were lost.
+                // These frames have no numbers, so the times of their losses are unknown.
                 let is_doubtful = self.has_doubtful_events(index, &self.receivers(index));
                 let in_doubt =
                     if is_doubtful { contents.lost } else { contents.lost.min(self.sent_ahead(index)) };
@@ -178,8 +179,8 @@ impl StreamFindings<'_> {
         }
     }
 
-    /// The number after the frames of stream `index` that should have arrived before a time since T, within an outage, however late
-    /// they left and however long they took; 0 if that is not known.
+    /// The number after the frames of stream `index` that should have arrived before a time since T, within an outage,
+    /// however late they left and however long they took; 0 if that is unknown.
     pub(super) fn gone_before(
         self,
         index: usize,
@@ -191,17 +192,17 @@ impl StreamFindings<'_> {
         let Some(sender) = self.sender(index).filter(|_| !self.is_recorded(index)) else { return 0 };
         let late = sender.row.send_error.max().unwrap_or(Nanos::ZERO);
         let delay = longest_delay_of(received);
-        // Without an arrival after the outage, nothing shows that the delay did not grow: a factor of two, as for receivers that
-        // stopped.
+        // Without an arrival after the outage, nothing shows that the delay did not grow: a factor of two, as
+        // for receivers that stopped.
         let grown = if outage.end.is_none() { delay } else { Nanos::ZERO };
         let by_delay = timeline.due_before(time.saturating_sub(late + delay + grown));
-        // Nor can they come sooner after the last frame that arrived than the plan has them.
+        // Frames cannot arrive sooner after the last arrival than the plan has them.
         let last = outage.first.checked_sub(1).map(|last| timeline.due(last));
         let by_last = last.map(|last| timeline.due_before(last + time.saturating_sub(outage.begin)));
         by_last.map_or(by_delay, |by_last| by_last.min(by_delay))
     }
 
-    /// What all streams lost while their ports were not in order, at most.
+    /// Maximum losses of all streams while their ports were not in order.
     pub(super) fn losses_while_out_of_order(self) -> OutOfOrderLosses {
         let mut losses = OutOfOrderLosses::none(self.plan.ports.len());
         for (index, stream) in self.plan.streams.iter().enumerate() {
@@ -223,7 +224,7 @@ impl StreamFindings<'_> {
         )
     }
 
-    /// Whether anything happened to a port of this stream that casts doubt on its losses.
+    /// True if an event of a port of this stream casts doubt on its losses.
     pub(super) fn has_doubtful_events(self, index: usize, rows: &[StreamReceiver<'_>]) -> bool {
         rows.iter().any(|receiver| !self.events_at(index, *receiver).is_empty())
     }
@@ -235,6 +236,7 @@ impl StreamFindings<'_> {
             report.frames = report.frames.saturating_add(astray.frames);
             report.to_groups = report.to_groups.saturating_add(astray.to_groups);
             report.ports.push(self.plan.ports[astray.port].name.clone());
+            // A frame that came back to its sender is neither misdelivered nor flooded.
             if astray.port == self.plan.streams[index].tx {
                 report.reflected = report.reflected.saturating_add(astray.frames);
                 continue;
@@ -247,9 +249,9 @@ impl StreamFindings<'_> {
     }
 }
 
-/// Of these frames, those that arrived at none of the ports that expect them, as far as single lost frames are known.
+/// Part of these frames that arrived at none of the ports that expect them, as far as single lost frames are known.
 fn lost_at_all(astray: &MisdeliveredFrames, rows: &[StreamReceiver<'_>]) -> u64 {
-    // Lost at every port are at most as many as at the port that lost least.
+    // The frames lost at every port are at most as many as at the port that lost least.
     let lost = rows.iter().map(|receiver| lost_at(astray, receiver.row)).min();
     lost.unwrap_or(0).min(astray.numbers.numbers)
 }
@@ -259,12 +261,12 @@ fn lost_at(astray: &MisdeliveredFrames, received: &ReceiveResult) -> u64 {
     sum_of(exact.map(|outage| astray.numbers.count_within(outage.first, outage.last)))
 }
 
-/// How long frames of a stream took at most.
+/// Longest delay of frames of a stream.
 pub(super) fn longest_delay_of(received: &ReceiveResult) -> Nanos {
     received.latency.as_ref().and_then(Latency::max).unwrap_or(CLOCKS_APART)
 }
 
-/// How far apart the clocks of two nodes may be.
+/// Largest difference of the clocks of two nodes.
 pub(super) fn clocks_apart(sender: &NodeResult, receiver: &NodeResult) -> Nanos {
     if sender.node == receiver.node {
         return Nanos::ZERO;

@@ -1,7 +1,7 @@
-//! Rows of nodes: what each did, how its clock stands, and how far from T it began.
+//! Rows of nodes: counts of each, its clock, and its start relative to T.
 //!
-//! Instants of different nodes are brought onto the controller's clock before they are compared, and carry the bound of
-//! that. The time of a first frame is that of its stamp; how long after it the frame was on the wire is not known here.
+//! Times of different nodes are converted to the controller's clock before they are compared, and carry the bound of the
+//! conversion. The time of a first frame is that of its stamp; the time until the frame was on the wire is unknown here.
 
 use super::figures::{clamp_to_u64, sum_of};
 use super::lookup::ResultLookup;
@@ -17,57 +17,57 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub node: String,
-    /// Whether its result is here. If not, nothing else is known.
+    /// True if its result is here. If not, nothing else is known.
     pub reported: bool,
-    /// Ports of the plan there.
+    /// Number of ports of the plan there.
     pub ports: usize,
-    /// Frames its senders handed over; absent if it did not report.
+    /// Frames that its senders handed over; absent if it did not report.
     pub sent: Option<u64>,
-    /// Frames of the run its receivers counted, copies included; absent if it did not report.
+    /// Frames of the run that its receivers counted, copies included; absent if it did not report.
     pub received: Option<u64>,
-    /// Its clock at T; absent if nothing is known of it.
+    /// Its clock at T; absent if it is unknown.
     pub clock: Option<NodeClock>,
-    /// When its first frame left; absent if it sent nothing or was not to begin at T.
+    /// Departure of its first frame; absent if it sent nothing or was not to begin at T.
     pub start: Option<NodeStart>,
-    /// What it runs on; absent if it did not report, or from an older version.
+    /// Its machine; absent if it did not report, or from an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineInfo>,
 }
 
-/// How a node's clock stood to the controller's at T.
+/// Comparison of a node's clock with the controller's at T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeClock {
-    /// How that is known.
+    /// Source of the comparison.
     pub source: FitSource,
-    /// The node's clock less the controller's, by all that is known now. Absent, as the bound is, if what was found
-    /// before and after the run contradicts itself.
+    /// The node's clock less the controller's, by all present knowledge. Absent, as the bound is, if the comparisons
+    /// before and after the run contradict each other.
     pub offset_ns: Option<i64>,
-    /// How far off that may be.
+    /// Error bound of that offset.
     pub bound: Option<Nanos>,
-    /// What was known, and when.
+    /// The comparisons, with their times.
     pub record: ClockRecord,
 }
 
-/// When the first frame of a node left.
+/// Departure of the first frame of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStart {
-    /// After it was due, by the controller's clock; negative: before. Absent if the clocks' relation is not known.
+    /// Delay after the due time, by the controller's clock; negative: before. Absent if the relation of the clocks is unknown.
     pub skew_ns: Option<i64>,
-    /// How far off that may be.
+    /// Error bound of that delay.
     pub bound: Option<Nanos>,
-    /// After it was due, by the node's own clock.
+    /// Delay after the due time, by the node's own clock.
     pub late_ns: i64,
-    /// What took the time.
+    /// Source of the stamp.
     pub stamp: Option<StampKind>,
 }
 
-/// Whether nodes began together as wanted.
+/// Verdict on the wanted skew of the starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum SkewVerdict {
-    /// They did, whatever the bounds hide.
+    /// The skew was met, whatever the true value within the bounds.
     Met,
-    /// They did not, whatever the bounds hide.
+    /// The skew was not met, whatever the true value within the bounds.
     NotMet,
     /// The bounds leave it open.
     Unknown,
@@ -83,26 +83,26 @@ impl fmt::Display for SkewVerdict {
     }
 }
 
-/// How far apart nodes began.
+/// Skew of the starts of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkewReport {
-    /// From the earliest to the latest, of those whose clock is known; absent if they are fewer than two.
+    /// Time from the earliest to the latest start, of nodes whose clock is known; absent if they are fewer than two.
     pub spread: Option<Nanos>,
-    /// How much longer it may have been, by the bounds of all.
+    /// Additional time that is possible, by the bounds of all nodes.
     pub bound: Option<Nanos>,
-    /// What it was for certain: nodes with narrow bounds may tell more than the widest bound does. Absent in reports of
-    /// earlier versions.
+    /// Certain part of the spread: nodes with narrow bounds may prove more than the widest bound does. Absent in
+    /// reports of earlier versions.
     #[serde(default)]
     pub least: Option<Nanos>,
-    /// What was wanted at most.
+    /// Wanted maximum of the spread.
     pub wanted: Option<Nanos>,
-    /// Whether that was met; absent if nothing was wanted.
+    /// Verdict on the wanted maximum; absent if nothing was wanted.
     pub verdict: Option<SkewVerdict>,
-    /// Nodes of which it is not known.
+    /// Nodes whose start is unknown.
     pub unknown: Vec<String>,
 }
 
-/// One row for each of `names`, in their order.
+/// Builds one row for each of `names`, in their order.
 pub(super) fn rows(
     names: &[String],
     lookup: &ResultLookup<'_>,
@@ -143,7 +143,7 @@ fn of(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
 /// Longest text about a machine.
 const MOST_TEXT: usize = 128;
 
-/// A node may say anything; a report repeats no more of it than this.
+/// Shortens the texts of a node, which may send anything.
 fn within_bounds(machine: MachineInfo) -> MachineInfo {
     MachineInfo {
         kernel: shortened(&machine.kernel),
@@ -157,7 +157,7 @@ fn shortened(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MOST_TEXT).collect()
 }
 
-/// What a node counted of its probes and reflections.
+/// Numbers of sent probes and reflections of a node.
 fn probes_sent(node: &NodeResult) -> impl Iterator<Item = u64> {
     let probes = node.probes.iter();
     probes.flat_map(|probes| {
@@ -166,7 +166,7 @@ fn probes_sent(node: &NodeResult) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Answers, and probes of other nodes.
+/// Numbers of received answers, and of probes of other nodes.
 fn probes_received(node: &NodeResult) -> impl Iterator<Item = u64> {
     let probes = node.probes.iter();
     probes.flat_map(|probes| {
@@ -175,18 +175,19 @@ fn probes_received(node: &NodeResult) -> impl Iterator<Item = u64> {
     })
 }
 
-/// How far the monotonic clock of one node is ahead of that of another during a run, and how far off that may be.
+/// Lead of the monotonic clock of one node over that of another during a run, with its error bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeClockLead {
     pub(super) offset_ns: i64,
     pub(super) bound: Nanos,
-    /// Both nodes have one clock.
+    /// True if both nodes have one clock.
     pub(super) is_same: bool,
 }
 
-/// The lead of `far` over `near` while `near` sent; `None` if a clock is not known or contradicts itself.
+/// The lead of `far` over `near` while `near` sent; `None` if a clock is unknown or contradicts itself.
 pub(super) fn clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeClockLead> {
     let (own, other) = (near.clock.as_ref()?, far.clock.as_ref()?);
+    // Both nodes read the controller's own clock: there is nothing to compare.
     if own.source == FitSource::Same && other.source == FitSource::Same {
         return Some(NodeClockLead { offset_ns: 0, bound: Nanos::ZERO, is_same: true });
     }
@@ -197,7 +198,7 @@ pub(super) fn clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeCloc
     };
     let (first, last) = (lead_at(near.started)?, lead_at(near.senders_done)?);
     let drifted = first.0.abs_diff(last.0);
-    // One offset stands for the whole run, so it is wrong by up to half of what the clocks ran apart meanwhile.
+    // One offset stands for the whole run, so it is wrong by up to half of the drift between the clocks meanwhile.
     Some(NodeClockLead {
         offset_ns: first.0.midpoint(last.0),
         bound: first.1.max(last.1) + Nanos::new(drifted.div_ceil(2)),
@@ -215,7 +216,7 @@ fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
     }
 }
 
-/// The first frame that was due here, of those that left.
+/// The earliest due frame of this node, of those that left.
 fn start_of(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart> {
     // The smallest due time, not the first departure: a late first frame must not hide behind another stream.
     let departures = node.send.iter().filter_map(|row| FirstDeparture::of(row, timelines));
@@ -231,7 +232,7 @@ fn start_of(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart
     })
 }
 
-/// When the first frame of a stream was due, after T, and when it left.
+/// Due time of the first frame of a stream, after T, and its departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FirstDeparture {
     due: Nanos,
@@ -244,7 +245,7 @@ impl FirstDeparture {
     }
 }
 
-/// How long after it was due a frame left, and how far off that may be.
+/// Delay of a departure after its due time, with its error bound.
 #[derive(Clone, Copy, Debug)]
 struct BoundedSkew {
     ns: i64,
@@ -252,7 +253,7 @@ struct BoundedSkew {
 }
 
 fn skew(clock: &ClockRecord, started: MonoTime, first: &FirstDeparture) -> Option<BoundedSkew> {
-    // What the node took for T is T by the fit it started with; when that really was, the better fit says.
+    // The node converted T with the fit that it started with; the better fit shows when that really was.
     let start = clock.before.to_controller(started);
     clock
         .to_controller(first.left)
@@ -260,7 +261,7 @@ fn skew(clock: &ClockRecord, started: MonoTime, first: &FirstDeparture) -> Optio
 }
 
 impl SkewReport {
-    /// `None` unless several nodes were to begin at T.
+    /// Compares the starts of nodes; `None` unless several nodes were to begin at T.
     pub(super) fn of(rows: &[NodeReport], wanted: Option<Nanos>) -> Option<Self> {
         let starts: Vec<_> = rows.iter().filter_map(|row| Some((row, row.start?))).collect();
         let silent: Vec<&NodeReport> = rows.iter().filter(|row| !row.reported).collect();
@@ -289,12 +290,12 @@ impl SkewReport {
         })
     }
 
-    /// The most that it may have been.
+    /// Largest spread that is possible by the bounds.
     fn most(&self) -> Option<Nanos> {
         Some(Nanos::new(self.spread?.as_u64().saturating_add(self.bound?.as_u64())))
     }
 
-    /// How far apart they began, as a person reads it: what was seen, and between which limits the truth is.
+    /// The spread in words for a person: the observed one, and the limits of the true one.
     pub fn seen(&self, time: fn(Nanos) -> String) -> Option<String> {
         let (seen, most) = (self.spread?, self.most()?);
         if most == seen {
@@ -305,7 +306,7 @@ impl SkewReport {
         Some(format!("{} apart ({}at most {})", time(seen), least.unwrap_or_default(), time(most)))
     }
 
-    /// Why a wanted skew is in doubt, or was not met: no fault of the device under test, but not the run that was wanted.
+    /// Reason why a wanted skew is in doubt, or was not met: no fault of the device under test, but not the run that was wanted.
     pub(super) fn doubt(&self) -> Option<String> {
         let wanted = self.wanted?;
         let seen =
@@ -328,7 +329,7 @@ impl SkewReport {
     }
 }
 
-/// Below zero is zero.
+/// Clamps negative times to zero.
 fn clamp_to_nanos(ns: i128) -> Nanos {
     Nanos::new(clamp_to_u64(ns.max(0).unsigned_abs()))
 }
@@ -346,13 +347,13 @@ impl KnownSkew {
     }
 }
 
-/// From the first to the last.
+/// Time from the first to the last start.
 #[derive(Clone, Copy, Debug)]
 struct StartSpread {
     seen: i128,
-    /// If every bound was used up in the one direction.
+    /// Largest spread: every bound is used up in the one direction.
     most: i128,
-    /// If it was in the other.
+    /// Smallest spread: every bound is used up in the other direction.
     least: i128,
 }
 
@@ -369,7 +370,7 @@ impl StartSpread {
     }
 }
 
-/// From the earliest to the latest start, by these two readings of each skew.
+/// Time from the earliest to the latest start, by these two readings of each skew.
 fn span(known: &[KnownSkew], late: fn(&KnownSkew) -> i128, early: fn(&KnownSkew) -> i128) -> Option<i128> {
     Some(known.iter().map(late).max()? - known.iter().map(early).min()?)
 }

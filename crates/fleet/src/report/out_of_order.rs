@@ -1,8 +1,8 @@
-//! What was lost while a port was not in order: that explains drops of that port.
+//! Losses while a port was not in order, which explain drops of that port.
 
 use super::figures::sum_of;
 
-/// Frames of all streams of each port of the plan.
+/// Lost frames of all streams, for each port of the plan.
 #[derive(Debug)]
 pub(super) struct OutOfOrderLosses {
     sending: Vec<u64>,
@@ -10,13 +10,15 @@ pub(super) struct OutOfOrderLosses {
 }
 
 impl OutOfOrderLosses {
-    /// For a plan of so many ports.
+    /// Creates counts of zero for this many ports.
     pub(super) fn none(ports: usize) -> Self {
         Self { sending: vec![0; ports], receiving: vec![0; ports] }
     }
 
-    /// Adds what a stream lost from one port to another: while either was not in order, and of it while the sending port was not.
+    /// Adds the losses of a stream from one port to another: while either was not in order, and the part while the
+    /// sending port was not.
     pub(super) fn add(&mut self, tx: usize, rx: usize, of_both: u64, of_sender: u64) {
+        // Losses during both are counted at the sender, so that no frame counts twice.
         let both = [
             (&mut self.sending, tx, of_sender),
             (&mut self.receiving, rx, of_both.saturating_sub(of_sender)),
@@ -28,12 +30,12 @@ impl OutOfOrderLosses {
         }
     }
 
-    /// Lost while this sending port was not in order.
+    /// Losses while this sending port was not in order.
     pub(super) fn sending_at(&self, port: usize) -> u64 {
         self.sending.get(port).copied().unwrap_or(0)
     }
 
-    /// Lost while this receiving port was not in order, and the sending port was.
+    /// Losses while this receiving port was not in order, and the sending port was.
     pub(super) fn receiving_at(&self, port: usize) -> u64 {
         self.receiving.get(port).copied().unwrap_or(0)
     }

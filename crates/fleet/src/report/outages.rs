@@ -1,7 +1,7 @@
-//! When frames of a stream were missing, and for how long.
+//! Times at which frames of a stream were missing.
 //!
-//! An outage lasts from the arrival of the last frame before it until that of the first frame after it. Where there is no such
-//! arrival, at the ends of a stream, the plan says how long it lasted, not the receiver's patience.
+//! An outage lasts from the arrival of the last frame before it until that of the first frame after it. At the ends of
+//! a stream one of these arrivals is missing: the plan determines the length there, not the receiver's timeout.
 
 use super::doubt::{EventReport, OutageSpan};
 use super::figures::clamp_to_u64;
@@ -15,12 +15,12 @@ use packetrig_stats::port_event::PortEventKind;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Outages of a stream that a report lists: the longest.
+/// Maximum number of outages of a stream in a report: the longest ones.
 const MOST_LISTED: usize = 64;
-/// A sender that is later than this is told of as stalled.
+/// Delay from which a sender is reported as stalled.
 const STALLED: Nanos = Nanos::from_millis(10);
 
-/// A time without some frames of a stream, at one port. Times are counted from T.
+/// An outage of a stream at one port. Times are counted from T.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutageRow {
     /// Name of the receiving port.
@@ -31,15 +31,15 @@ pub struct OutageRow {
     pub last: u64,
     /// Lost frames between them, both included.
     pub frames: u64,
-    /// Separate gaps that are joined here, for want of room in the list.
+    /// Number of gaps that are joined here, because the list is bounded.
     pub gaps: u64,
     /// Arrival of the last frame before; absent if none arrived before.
     pub begin: Option<Nanos>,
     /// Arrival of the first frame after; absent if none arrived after.
     pub end: Option<Nanos>,
-    /// Of the lost frames, those that the rig or a link without carrier may have cost.
+    /// Part of the lost frames that the rig or a link without carrier may have cost.
     pub in_doubt: u64,
-    /// How long it lasted; absent where outages are joined.
+    /// Length of the outage; absent where outages are joined.
     #[serde(default)]
     pub length: Option<Bounded<Nanos>>,
 }
@@ -47,20 +47,20 @@ pub struct OutageRow {
 /// The outages of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutageReport {
-    /// All of them: runs of consecutive lost frames.
+    /// Number of all outages: runs of consecutive lost frames.
     pub count: u64,
-    /// The longest time between two arrivals with lost frames between them, or at an end of the stream as the plan has it.
+    /// Longest time between two arrivals with lost frames between them, or at an end of the stream by the plan.
     pub longest: Option<Nanos>,
-    /// How long the longest certainly is.
+    /// Certain length of the longest outage.
     pub longest_certain: Option<Nanos>,
-    /// The longest with its bounds: what `max_outage` judges.
+    /// Longest outage with its bounds: the figure that `max_outage` judges.
     #[serde(default)]
     pub longest_length: Option<Bounded<Nanos>>,
     /// The longest outages, in the order of time; at most 64.
     pub listed: Vec<OutageRow>,
 }
 
-/// The losses of a stream at one port, or at all its ports.
+/// Losses of a stream at one port, or at all its ports.
 #[derive(Debug, Default)]
 pub(super) struct LossTimes {
     pub(super) outages: OutageReport,
@@ -68,7 +68,7 @@ pub(super) struct LossTimes {
 }
 
 impl LossTimes {
-    /// Adds those of another port.
+    /// Adds the losses at another port.
     pub(super) fn add(&mut self, other: Self) {
         self.in_doubt = self.in_doubt.saturating_add(other.in_doubt);
         let Self { outages, .. } = self;
@@ -80,7 +80,7 @@ impl LossTimes {
 }
 
 impl OutageReport {
-    /// Takes an outage, or none, into account for the longest.
+    /// Considers an outage, if any, as the longest.
     fn take_longest(&mut self, length: Option<Bounded<Nanos>>) {
         let Some(length) = length else { return };
         let longest = self.longest_length.map_or(length, |longest| longest.max(length));
@@ -99,11 +99,11 @@ fn keep_longest(rows: &mut Vec<OutageRow>) {
 }
 
 impl StreamFindings<'_> {
-    /// When frames of stream `index` were lost at the port of `receiver`.
+    /// Times at which frames of stream `index` were lost at the port of `receiver`.
     pub(super) fn loss_times(self, index: usize, receiver: StreamReceiver<'_>) -> LossTimes {
         let StreamReceiver { node, row: received } = receiver;
         let events = self.events_at(index, receiver);
-        // An event that says how many frames it cost explains no more than those.
+        // An event with a number of lost frames explains no more than those.
         let (counted, events): (Vec<_>, Vec<_>) =
             events.into_iter().partition(|event| event.what.most_frames().is_some());
         let mut counted = CountedDoubts::of_events(&counted);
@@ -112,13 +112,13 @@ impl StreamFindings<'_> {
         let mut times = LossTimes::default();
         times.outages.count = *gaps;
         if *gaps > outages.len() as u64 {
-            // Of joined outages the list knows how long the longest was, but not when it was, and so not what caused it.
+            // The list has the length of the longest joined outage, but not its time, and so not its cause.
             let joined = |longest| Bounded::exactly(longest).or_least(Nanos::ZERO, BoundReason::Joined);
             times.outages.take_longest(longest.map(joined));
         }
         for outage in outages {
             let span = OutageSpan::of(outage, receiver);
-            // No frame came after it: it may be no loss, but frames that arrived after the receiver stopped.
+            // No frame arrived after it: its frames may have arrived after the receiver stopped.
             let in_doubt = if outage.end.is_none() && self.stopped_listening_early(index, receiver) {
                 outage.frames
             } else {
@@ -147,7 +147,7 @@ impl StreamFindings<'_> {
         times
     }
 
-    /// How long an outage lasted, of whose frames so many are in doubt; `None` of joined ones, between which frames arrived.
+    /// Length of an outage with this many frames in doubt; `None` for joined outages, between which frames arrived.
     fn length_of(
         self,
         index: usize,
@@ -157,22 +157,21 @@ impl StreamFindings<'_> {
     ) -> Option<Bounded<Nanos>> {
         let late = self.most_late_during(index, receiver, outage);
         let length = match outage.length() {
-            // Between two arrivals. What the sender was held up meanwhile is in it.
+            // The time between two arrivals includes stalls of the sender.
             Some(length) => {
                 Bounded::exactly(length).or_least(length.saturating_sub(late), BoundReason::SentLate)
             }
             None if outage.gaps > 1 => return None,
             None => self.length_at_an_end(index, outage, late),
         };
-        // Of one whose frames are partly in doubt, the part that the others make up is certain.
+        // The share of the frames without doubt makes the same share of the length certain.
         let certain =
             u128::from(length.least.as_u64()) * u128::from(outage.frames - in_doubt.min(outage.frames));
         let certain = Nanos::new(clamp_to_u64(certain / u128::from(outage.frames.max(1))));
         Some(length.or_least(certain, BoundReason::RigLosses))
     }
 
-    /// An outage with no arrival before or after it lasts as long as the plan has it: between the frames around it, or those at
-    /// its ends.
+    /// Length of an outage without an arrival before or after it, by the plan: between the frames around it, or those at its ends.
     fn length_at_an_end(self, index: usize, outage: &StreamOutage, late: Nanos) -> Bounded<Nanos> {
         let Some(timeline) = self.timelines.get(index).filter(|_| !self.is_recorded(index)) else {
             let sending =
@@ -184,7 +183,7 @@ impl StreamFindings<'_> {
         let after = outage.last + u64::from(outage.end.is_some());
         let between = |from: u64, to: u64| timeline.due(to).saturating_sub(timeline.due(from));
         let length = between(before, after);
-        // The frames that are lost themselves were certainly lost: from when the first was due until the last was.
+        // The lost frames themselves certainly make an outage: from the due time of the first until that of the last.
         let length =
             Bounded::exactly(length).or_least(between(outage.first, outage.last), BoundReason::NoArrival);
         length
@@ -192,15 +191,15 @@ impl StreamFindings<'_> {
             .or_most(length.most + late, BoundReason::SentLate)
     }
 
-    /// How late frames of stream `index` left at most while these were lost.
+    /// Maximum lateness of frames of stream `index` while these were lost.
     fn most_late_during(self, index: usize, receiver: StreamReceiver<'_>, outage: &StreamOutage) -> Nanos {
         let Some(sender) = self.sender(index) else { return Nanos::MAX };
-        // What is late by less is told of no frame in particular.
+        // A smaller lateness is not recorded for single frames.
         let otherwise = sender.row.send_error.max().unwrap_or(Nanos::ZERO).min(STALLED);
         self.longest_stall_during(index, receiver, outage).max(otherwise)
     }
 
-    /// How long the sender of stream `index` was held up while these frames were lost.
+    /// Longest stall of the sender of stream `index` while these frames were lost.
     pub(super) fn longest_stall_during(
         self,
         index: usize,
@@ -210,6 +209,7 @@ impl StreamFindings<'_> {
         let Some(sender) = self.sender(index) else { return Nanos::MAX };
         let span = OutageSpan::of(outage, receiver);
         let tx = self.plan.streams[index].tx;
+        // A stall reaches the receiver later by the delay, and the clocks may differ.
         let after = clocks_apart(sender.node, receiver.node) + longest_delay_of(receiver.row);
         let events = sender.node.ports.iter().filter(|port| port.port == tx).flat_map(|port| &port.events);
         let stalls = events.filter_map(|event| match event.what {

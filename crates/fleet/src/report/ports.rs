@@ -1,4 +1,4 @@
-//! Rows of ports, and where lost frames were lost.
+//! Rows of ports, and the places of losses.
 
 use super::StreamReport;
 use super::doubt::EventReport;
@@ -18,15 +18,15 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortReport {
-    /// The node it is on.
+    /// The node of the port.
     pub node: String,
-    /// What ran, and why.
+    /// Back end of the port, and the reason for it.
     pub info: PortInfo,
-    /// What its transmit half counted.
+    /// Counts of its transmit half.
     pub tx: TxCounters,
     /// Bytes of the streams sent here, FCS included.
     pub tx_bytes: u64,
-    /// What its receive half counted.
+    /// Counts of its receive half.
     pub rx: RxCounters,
     /// Mean rate sent, over all streams.
     pub tx_rate: Option<MeanRate>,
@@ -38,12 +38,12 @@ pub struct PortReport {
     pub rx_series: RateSeries,
     /// Its part of the ledger.
     pub ledger: FrameLedger,
-    /// Doubt of bringing arrival stamps onto the monotonic clock.
+    /// Error of the conversion of arrival stamps to the monotonic clock.
     pub clock_bound: Nanos,
-    /// What happened to its interface during the run.
+    /// Events of its interface during the run.
     #[serde(default)]
     pub events: Vec<EventReport>,
-    /// The most frames sent within short times.
+    /// Most frames that were sent within short times.
     #[serde(default)]
     pub peaks: Option<SendingPeaks>,
     /// Frames that left closer together than planned because the sender had been held up: a device may drop as many.
@@ -55,28 +55,28 @@ pub struct PortReport {
 }
 
 impl PortReport {
-    /// The node it is on, if the run was on a fleet.
+    /// The node of the port, if the run was on a fleet.
     pub fn fleet_node(&self) -> Option<&str> {
         Some(self.node.as_str()).filter(|node| *node != NodeName::LOCAL)
     }
 
-    /// Its name, and on a fleet the node it is on.
+    /// Name of the port, and on a fleet that of its node.
     pub fn full_name(&self) -> String {
         let name = &self.info.name;
         self.fleet_node().map_or_else(|| name.clone(), |node| format!("{name} on {node}"))
     }
 }
 
-/// Where the frames that were sent and never counted went. A place is absent if it could not be measured.
+/// Places at which frames were lost. A place is absent if it could not be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LossPlaces {
-    /// Sent and never counted, over all streams whose both ends reported.
+    /// Frames that were sent and never counted, over all streams with reports of both ends.
     pub total: u64,
-    /// Refused by the kernel or dropped by our sending interface.
+    /// Frames that the kernel refused or our sending interface dropped.
     pub sender: Option<u64>,
-    /// Dropped by our receiver: its ring was full. At most `total`; frames of others may be among the drops.
+    /// Frames that our receiver dropped because its ring was full. At most `total`; frames of others may be among the drops.
     pub receiver: Option<u64>,
-    /// Lost at times when a port was not in order, by the rig or by a link without carrier; beyond those above.
+    /// Losses while a port was not in order, by the rig or by a link without carrier; beyond those above.
     #[serde(default)]
     pub in_doubt: u64,
     /// The rest: the device under test or the path to and from it. Absent if either end is.
@@ -84,8 +84,8 @@ pub struct LossPlaces {
 }
 
 impl LossPlaces {
-    /// Splits `total` by what the ends of the run say they dropped themselves and by what was lost while a port was not in
-    /// order (`in_doubt`, whose ports `out_of_order` tells).
+    /// Splits `total` by the drops at the ends of the run, and by the losses while a port was not in order (`in_doubt`;
+    /// `out_of_order` has the ports).
     pub(super) fn new(
         total: u64,
         in_doubt: u64,
@@ -94,36 +94,37 @@ impl LossPlaces {
     ) -> Self {
         let places = Self::of_ends(total, ports.iter().map(|port| (&port.tx, &port.rx)));
         let (sender, receiver) = (places.sender.unwrap_or(0), places.receiver.unwrap_or(0));
-        // What a port dropped while it was not in order is counted there.
+        // Drops of a port while it was not in order are among the losses in doubt.
         let explained = |port: &&PortResult| {
             port.rx.unseen() - port.rx.unseen_beyond(out_of_order.receiving_at(port.port))
         };
         let at_receiver = sum_of(ports.iter().map(explained)).min(receiver);
         let at_sender = out_of_order.all_sending().min(sender);
+        // No underflow: `of_ends` bounds each of them by the rest.
         let left = total - sender - receiver;
         let in_doubt = in_doubt.saturating_sub(sum_of([at_sender, at_receiver])).min(left);
         Self { in_doubt, path: places.path.map(|path| path - in_doubt), ..places }
     }
 
-    /// The same by what the ends say alone, without the times of losses.
+    /// Splits `total` by the counts of the ends alone, without the times of losses.
     pub fn of_ends<'a>(
         total: u64,
         ports: impl Iterator<Item = (&'a TxCounters, &'a RxCounters)> + Clone,
     ) -> Self {
-        // Sender first, then receiver, each at most what is left: a frame is placed once.
+        // Sender first, then receiver, each at most the rest: a frame is counted at one place.
         let senders = ports.clone().filter(|(tx, _)| tx.has_sent());
         let sender = senders.map(|(tx, _)| tx.unsent_by_interface()).collect::<Option<Vec<u64>>>();
         let sender = sender.map(|dropped| sum_of(dropped).min(total));
         let left = total - sender.unwrap_or(0);
-        // The interface's own receive drops do not count: the kernel also counts frames there that it gave us
-        // and then found no other use for.
+        // The interface's own receive drops do not count: the kernel also counts frames there that it gave us and then
+        // found no other use for.
         let receiver = sum_of(ports.map(|(_, rx)| rx.unseen())).min(left);
         Self { total, sender, receiver: Some(receiver), in_doubt: 0, path: sender.map(|_| left - receiver) }
     }
 }
 
 /// Puts losses in doubt that the rig's own ports dropped at unknown times: as many of each stream as its ports dropped.
-/// What was lost while a port was `out_of_order` is in doubt already and explains drops of that port.
+/// Losses while a port was `out_of_order` are in doubt already and explain drops of that port.
 pub(super) fn doubt_dropped(
     streams: &mut [StreamReport],
     plan: &Plan,
@@ -136,8 +137,7 @@ pub(super) fn doubt_dropped(
         let receivers = of_plan.rx.iter().filter_map(|rx| lookup.port(*rx));
         let by_receivers =
             sum_of(receivers.map(|port| port.rx.unseen_beyond(out_of_order.receiving_at(port.port))));
-        // When they were dropped is not known, and whose frames they were: each stream of the port may have
-        // lost all.
+        // Times and streams of these drops are unknown: each stream of the port may have lost all of them.
         let dropped = by_sender.saturating_add(by_receivers);
         if let Some(loss) = &mut stream.loss {
             loss.in_doubt = loss.in_doubt.saturating_add(dropped).min(loss.lost);
@@ -149,8 +149,8 @@ pub(super) fn doubt_dropped(
     }
 }
 
-/// An engine's counts are another program's word. If more arrived than it says it sent, the rest was sent and not counted; if
-/// the interface cannot confirm them, what is lost may not have been sent.
+/// Handles the counts of an engine, which is another program. If more frames arrived than it claims to have sent, it
+/// has not counted all. If the interface cannot confirm its counts, the lost frames may not have been sent.
 fn doubt_engine(loss: &mut FrameLoss, sender: &PortResult) {
     if sender.info.back_end != BackEnd::Process {
         return;
@@ -183,7 +183,7 @@ impl CountSums {
     }
 }
 
-/// The row of one port.
+/// Builds the row of one port.
 pub(super) fn port_of(
     plan: &Plan,
     node: &NodeResult,

@@ -1,8 +1,8 @@
-//! The probes of a run: one row for each line of the plan, with what both of its ends know of it.
+//! The probes of a run: one row for each line of the plan, with the results of both of its ends.
 //!
-//! The sending node measures times against the wall clock of the far end. How the clocks of two nodes relate is known here, because both
-//! have been compared with the controller's. Of this relation and that of the session's own exchanges, the one with the smaller bound is
-//! used. How many requests reached a reflector is known from the node where it was.
+//! The sending node measures times against the wall clock of the far end. The relation of the clocks of two nodes is known
+//! here, because both have been compared with the controller's. There is another relation by the session's own exchanges;
+//! the one with the smaller bound is used. The number of requests that reached a reflector comes from its node.
 //!
 //! Invariant: a line without a result is in the report, by name and with the reason.
 
@@ -26,7 +26,7 @@ use std::collections::HashMap;
 pub struct ProbesReport {
     /// `oneway`, `stamp`, `ping`, `send` or `capacity`.
     pub method: String,
-    /// Probes, or trains, that each line was to send.
+    /// Number of probes, or trains, of each line.
     pub count: u32,
     pub interval: Nanos,
     /// Bytes of a frame, FCS included.
@@ -44,32 +44,32 @@ pub struct ProbeLineReport {
     pub from_node: String,
     /// The receiving port, or the address of a host.
     pub to: String,
-    /// Its node; absent if it is none of the fleet.
+    /// Node of the receiving port; absent for a host outside the fleet.
     pub to_node: Option<String>,
     /// The address that was probed.
     pub target: String,
-    /// Why nothing is known of it; absent if a result is here.
+    /// Reason for a missing result; absent if a result is here.
     pub missing: Option<String>,
-    /// What was found; absent if it is missing.
+    /// Findings about the line; absent if the result is missing.
     pub found: Option<ProbeFindings>,
 }
 
-/// What was found about a line.
+/// Findings about a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeFindings {
     pub end: ProbeLineEnd,
     pub counts: ProbeCounts,
-    /// Whether the node with the reflector has reported what reached it. If not, the losses are what the session itself knows.
+    /// True if the node with the reflector has reported its counts. If not, the losses are those of the session itself.
     pub far_end_reported: bool,
-    /// Lost between the ports on the way there, and on the way back; absent if that is not known.
+    /// Losses between the ports on the way there, and on the way back; absent if unknown.
     pub lost_there: Option<u64>,
     pub lost_back: Option<u64>,
-    /// How the clocks of both ends were related; absent without one-way delays.
+    /// Source of the relation between the clocks of both ends; absent without one-way delays.
     pub clocks: Option<ClockRelationSource>,
     /// One-way delays on the way there and back, with their bound.
     pub delay_there: Option<ProbeTimes>,
     pub delay_back: Option<ProbeTimes>,
-    /// The same above the smallest one: it needs no relation of the clocks.
+    /// One-way delays above the smallest one: they need no relation of the clocks.
     pub variation_there: Option<ProbeTimes>,
     pub variation_back: Option<ProbeTimes>,
     pub round_trip: Option<ProbeTimes>,
@@ -84,7 +84,7 @@ pub struct ProbeFindings {
     pub why: String,
 }
 
-/// How the clocks of the two ends of a line were related.
+/// Source of the relation between the clocks of the two ends of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClockRelationSource {
@@ -107,12 +107,12 @@ impl ClockRelationSource {
 }
 
 impl ProbeLineReport {
-    /// As messages name it.
+    /// Name of the line in messages.
     pub fn name(&self) -> String {
         format!("{} -> {}", self.from, self.to)
     }
 
-    /// Why not all was sent that was planned, if that is so.
+    /// Reason why fewer probes were sent than planned, if any.
     fn doubt(&self) -> Option<String> {
         let found = self.found.as_ref()?;
         found.end.words().or_else(|| {
@@ -122,7 +122,7 @@ impl ProbeLineReport {
     }
 }
 
-/// The rows of all lines; `None` if the plan has no probes.
+/// Builds the rows of all lines; `None` if the plan has no probes.
 pub(super) fn report(
     plan: &Plan,
     places: &[PortPlace],
@@ -140,10 +140,10 @@ pub(super) fn report(
     })
 }
 
-/// Rows of nodes about probes, by what they are about.
+/// Rows of nodes about probes, by their subjects.
 struct LineResults<'a> {
     lines: HashMap<usize, (&'a NodeResult, &'a ProbeLineResult)>,
-    /// By the port that answered and the one that asked.
+    /// Reflections by the port that answered and the one that asked.
     reflected: HashMap<(usize, usize), &'a ReflectedRequests>,
 }
 
@@ -188,6 +188,7 @@ impl LineRows<'_> {
     }
 
     fn node_of(&self, port: usize) -> String {
+        // A run on one machine has no places.
         let here = NodeName::local();
         self.places.get(port).map_or(here, |place| place.node.clone()).0
     }
@@ -217,7 +218,7 @@ impl LineRows<'_> {
         }
     }
 
-    /// How far the wall clock of the far node is ahead of the near one's.
+    /// Lead of the far node's wall clock over the near one's.
     fn relation(&self, near: &NodeResult, far: &str) -> Option<WallClockLead> {
         let same = WallClockLead { offset_ns: 0, bound: Nanos::ZERO, source: ClockRelationSource::One };
         if near.node == far {
@@ -230,7 +231,7 @@ impl LineRows<'_> {
         }
         let (near, far) = (near.probes.as_ref()?.wall_clock, far.probes.as_ref()?.wall_clock);
         let offset_ns = lead.offset_ns.saturating_add(far.offset_ns).saturating_sub(near.offset_ns);
-        // What the near node's own conversion may be wrong by is part of its times already.
+        // The error of the near node's own conversion is part of its times already.
         Some(WallClockLead { offset_ns, bound: lead.bound + far.bound, source: ClockRelationSource::Fleet })
     }
 }
@@ -268,10 +269,10 @@ impl OneWayDelays {
     }
 }
 
-/// Requests that never arrived: what was sent less what the far end counted.
+/// Requests that never arrived: sent requests less those that the far end counted.
 fn lost_there(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
     match reflected {
-        // More than were sent: copies were made on the way, and may hide losses.
+        // More requests than were sent: copies were made on the way, and may hide losses.
         Some(far) => row.counts.sent.checked_sub(far.requests),
         None => row.session_lost.map(|(there, _)| there),
     }
@@ -286,13 +287,13 @@ fn lost_back(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Op
 }
 
 impl ProbesReport {
-    /// Whether a line was stopped before all of its probes had left.
+    /// True if a line was stopped before all of its probes had left.
     pub(super) fn is_cut_short(&self) -> bool {
         let mut found = self.lines.iter().filter_map(|line| line.found.as_ref());
         found.any(|found| found.end == ProbeLineEnd::Stopped)
     }
 
-    /// The criterion on the lines: somebody answered, or, if nobody is to answer, the probes were sent.
+    /// Judges the criterion on the lines: at least one answer, or, for probes without answers, all were sent.
     pub(super) fn judge(&self) -> Option<CriterionLine> {
         let (name, limit) = match (self.is_answered(), self.has_capacities()) {
             (_, true) => ("capacity", "a rate for each pair"),
@@ -303,7 +304,7 @@ impl ProbesReport {
         CriterionLine::of(name, limit.to_owned(), judged)
     }
 
-    /// Whether somebody is to answer the probes.
+    /// True if the probes of this method get answers.
     pub fn is_answered(&self) -> bool {
         self.method != PlannedMethod::Send.name()
     }
@@ -318,20 +319,20 @@ impl ProbesReport {
             None => line.missing.clone().unwrap_or_default(),
             Some(found) => found.in_words(self.is_answered()),
         };
-        // One reason for each pair, with all that is known.
+        // One reason for each pair, with all details.
         let doubt = line.doubt().filter(|doubt| result == CriterionResult::Unknown && *doubt != measured);
         measured.extend(doubt.map(|doubt| format!("; {doubt}")));
         SubjectJudgement { subject: format!("probes {}", line.name()), result, measured, figure: None }
     }
 
-    /// Whether a line meets the criterion on the lines.
+    /// Result of a line by the criterion on the lines.
     pub fn result_of(&self, line: &ProbeLineReport) -> CriterionResult {
         line.found.as_ref().map_or(CriterionResult::Unknown, |found| self.judge_findings(found))
     }
 
     fn judge_findings(&self, found: &ProbeFindings) -> CriterionResult {
         let ProbeCounts { planned, sent, answered, .. } = found.counts;
-        // A reflector that may not have been there is no fault of the path.
+        // Without a report of its reflector, silence may be the reflector's fault and not that of the path.
         let has_far_end = !self.has_reflectors() || found.far_end_reported;
         match (self.is_answered(), sent, answered) {
             (false, ..) if sent == planned => CriterionResult::Pass,
@@ -350,7 +351,7 @@ impl ProbesReport {
         methods.any(|(name, method)| *name == self.method && method.has_reflectors())
     }
 
-    /// Lines that did not send all that was planned, but for those that do not meet the criterion: that says so.
+    /// Reasons why lines sent fewer probes than planned, without lines that miss the criterion: their reason includes it.
     pub(super) fn doubts(&self) -> impl Iterator<Item = String> {
         let others = self.lines.iter().filter(|line| self.result_of(line) != CriterionResult::Unknown);
         others.filter_map(|line| Some(format!("probes {}: {}", line.name(), line.doubt()?)))

@@ -1,5 +1,5 @@
-//! Losses that bursts of the rig's own explain: a sender that was held up sends more in a time than the plan has, and a device that
-//! carries the plan may drop as many frames as are too many.
+//! Losses by bursts of the rig itself: a sender that was held up sends more in a time than planned, and a device that
+//! carries the plan may drop the excess.
 
 use super::doubt::{EventReport, OutageSpan};
 use super::figures::{clamp_to_u64, sum_of};
@@ -9,11 +9,11 @@ use super::streams::StreamFindings;
 use packetrig_stats::outage::StreamOutage;
 use packetrig_units::Nanos;
 
-/// How long after a burst what it filled in the device may still cost frames: a policer with two percent of room fills a bucket of
-/// five milliseconds in that time.
+/// Time after a burst in which its backlog in the device may still cost frames: a policer with two percent of headroom
+/// fills a bucket of five milliseconds in that time.
 const AFTER: Nanos = Nanos::from_millis(250);
 
-/// Something of the rig's that may have cost so many frames, by the times since T at which they arrive or are missing.
+/// A fault of the rig with a number of frames that it may have cost, by the times since T at which they arrive or are missing.
 #[derive(Clone, Copy, Debug)]
 struct CountedDoubt {
     from: Nanos,
@@ -22,12 +22,12 @@ struct CountedDoubt {
     left: u64,
 }
 
-/// What the rig may have cost a stream at one receiver, by number. Each frame is accounted for once.
+/// Numbers of frames that the rig may have cost a stream at one receiver. Each frame is accounted for once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CountedDoubts(Vec<CountedDoubt>);
 
 impl CountedDoubts {
-    /// Of these lost frames, those that are explained, at most; they are taken out of what may have been cost.
+    /// Returns the maximum part of these lost frames that the rig explains, and takes it out of the numbers.
     pub(super) fn explain(&mut self, span: &OutageSpan, frames: u64) -> u64 {
         let before = frames;
         let mut frames = frames;
@@ -41,7 +41,7 @@ impl CountedDoubts {
         before - frames
     }
 
-    /// Of these events, those that say how many frames they cost.
+    /// Selects the events that have a number of lost frames.
     pub(super) fn of_events(events: &[EventReport]) -> Self {
         let counted = events.iter().filter_map(|event| {
             let left = event.what.most_frames()?;
@@ -52,8 +52,8 @@ impl CountedDoubts {
 }
 
 impl StreamFindings<'_> {
-    /// Of the frames of an outage, those that came too close together for a device that carries the plan, at most. A device passes
-    /// a frame for each that is planned in a time: of frames that left as planned it drops none for being too close.
+    /// Maximum part of an outage's frames that came too close together for a device that carries the plan. A device
+    /// passes one frame for each that is planned in a time: it drops no frame that left as planned for being too close.
     pub(super) fn too_close(self, index: usize, receiver: StreamReceiver<'_>, outage: &StreamOutage) -> u64 {
         let timeline = self.timelines.get(index).filter(|_| !self.is_recorded(index));
         let (Some(length), Some(timeline)) = (outage.end.zip(outage.begin), timeline) else {
@@ -65,13 +65,13 @@ impl StreamFindings<'_> {
         let saved = u128::from(planned.saturating_sub(end.since(begin)).as_u64());
         let intervals = u128::from(outage.last + 2 - outage.first);
         let planned = u128::from(planned.as_u64().max(1));
-        // In tenths of an interval, of which one is jitter of the path; a part of a frame is one.
+        // The unit is a tenth of an interval, of which one is jitter of the path; a part of a frame counts as one.
         let tenths = saved * intervals * 10 / planned;
-        // A sender that was held up may have sent at once what was due meanwhile, also between frames that are as far apart as planned.
+        // A sender that was held up may have sent the due frames at once, also between frames that are as far apart as planned.
         let stalled = u128::from(self.longest_stall_during(index, receiver, outage).as_u64());
         let due = (stalled * intervals).div_ceil(planned);
         let too_many = clamp_to_u64(tenths.saturating_sub(1).div_ceil(10).max(due));
-        // And the first of each gap: the frames around it do not tell how near it was to the one before.
+        // The first frame of each gap counts too: the frames around it do not show how near it was to the one before.
         too_many.saturating_add(outage.gaps).min(outage.frames)
     }
 

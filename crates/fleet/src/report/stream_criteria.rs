@@ -1,4 +1,4 @@
-//! The criteria on a stream: which figure each judges, and that figure with its bounds.
+//! The criteria on a stream: the figure that each judges, with its bounds.
 //!
 //! docs/book/figures.md defines each figure.
 
@@ -9,7 +9,7 @@ use packetrig_stats::bounded::{BoundReason, Bounded};
 use packetrig_units::{Nanos, Ratio, Share};
 
 impl StreamReport {
-    /// The criteria on its frames that have this result here, in words.
+    /// Criteria on its frames that have this result here, in words.
     pub fn judged_as(&self, wanted: CriterionResult, criteria: &AcceptanceCriteria) -> Vec<String> {
         let judged = [
             self.judge_loss(criteria.max_loss),
@@ -24,7 +24,7 @@ impl StreamReport {
     pub(super) fn judge_loss(&self, limit: Share) -> Option<StreamFinding> {
         let loss = self.loss?;
         let contents = self.contents.unwrap_or_default();
-        // Numbered frames and those compared by content are disjoint, so one limit holds for their sum.
+        // Numbered frames and those compared by content are disjoint, so one limit applies to their sum.
         let expected = loss.expected.saturating_add(contents.compared);
         let lost = Bounded::exactly(loss.lost.saturating_add(contents.lost));
         let in_doubt = loss.in_doubt.saturating_add(contents.in_doubt);
@@ -38,7 +38,7 @@ impl StreamReport {
         Some(StreamFinding::at_most(allowed(limit, expected), lost, measured))
     }
 
-    /// Of frames that receivers count for certain.
+    /// Judges a count of frames that receivers know exactly.
     pub(super) fn judge_exact(
         &self,
         limit: Share,
@@ -77,10 +77,11 @@ impl StreamReport {
         if loss.counts_copies { copies } else { 0 }
     }
 
-    /// Frames beyond those expected count as copies. A frame that came too late to be told from a copy may be one.
+    /// Number of copies, which includes frames beyond the expected ones. A frame that came too late to be told from a
+    /// copy may be one.
     fn copies(&self, received: &ArrivedFrames) -> Bounded<u64> {
         let loss = self.loss.unwrap_or_default();
-        // Where the plan expects several copies at a receiver, only those beyond them are too many.
+        // If the plan expects several copies at a receiver, only those beyond them are too many.
         let twice = if loss.counts_copies { 0 } else { received.sequence.duplicates };
         let copies = Bounded::exactly(twice.saturating_add(loss.extra));
         let least = copies.value.saturating_sub(loss.extra_in_doubt);
@@ -100,7 +101,7 @@ impl StreamReport {
             let measured = format!("0 of {expected} frames at other ports");
             return Some(StreamFinding::at_most(limit, Bounded::exactly(0), measured));
         };
-        // A flood brings a frame to several wrong ports; it is one frame all the same.
+        // A flood brings a frame to several wrong ports; it still counts as one frame.
         let frames = Bounded::exactly(astray.frames.saturating_sub(astray.to_groups).min(expected));
         Some(StreamFinding::at_most(limit, frames, astray.to_string()))
     }
@@ -150,7 +151,7 @@ impl StreamReport {
         Some(StreamFinding::at_least(allowed(limit, asked), delivered, measured))
     }
 
-    /// Of the frames sent, those that receivers can know again.
+    /// Judges the share of sent frames that receivers can recognise.
     pub(super) fn judge_verified(&self, limit: Share) -> Option<StreamFinding> {
         let sent = self.sent.as_ref().filter(|sent| self.loss.is_some() && sent.frames > 0)?;
         let compared = self.contents.map_or(0, |contents| contents.compared);
@@ -173,8 +174,8 @@ impl StreamReport {
 
     /// Distinct frames that arrived, per second of the time that was asked for, or of the time that they took if that is longer.
     ///
-    /// It is at least what arrived. It is at most that with the frames that the rig did not send or may have lost, in the time
-    /// without what the sender, by its stamps, took longer than planned; and a count within a time is known to one frame.
+    /// The least is the measured rate. The most adds the frames that the rig did not send or may have lost, and removes
+    /// the time by which the sender, by its stamps, was slower than planned; a count within a time is exact to one frame.
     pub(super) fn delivered_rate(&self) -> Option<Bounded<u64>> {
         let asked = u128::from(self.asked_milli.filter(|asked| *asked > 0)?);
         let (sent, received, loss) = (self.sent.as_ref()?, self.received.as_ref()?, self.loss?);
@@ -186,13 +187,13 @@ impl StreamReport {
         let window = planned_span(sent.planned).max(1);
         let taken = window.max(span(received.first, received.last) + interval);
         let longer = span(sent.first, sent.last).saturating_sub(planned_span(sent.planned.saturating_sub(1)));
-        // Copies that several receivers should have of a frame are one frame.
+        // Copies of one frame at several receivers count as one frame.
         let copies = u128::from(loss.expected).max(1);
         let of_sent = |frames: u64| u128::from(frames) * u128::from(sent.frames) / copies;
         let rate = |frames: u128, time: u128| clamp_to_u64(frames * NANOS_MILLI / time);
         let arrived = of_sent(loss.expected.saturating_sub(loss.lost));
         let with_doubt = of_sent(loss.expected.saturating_sub(loss.lost.saturating_sub(loss.in_doubt)));
-        // The first frame may have left with its stamp, and the last one so much later.
+        // The first frame may have left at its stamp, and the last one later by the stamp's bound.
         let unsure = sent.stamp_bound.as_ref().map_or(0, |bound| u128::from(bound.max.as_u64()));
         let stamped = window.max(taken.saturating_sub(unsure));
         let fastest = window.max(stamped.saturating_sub(longer));

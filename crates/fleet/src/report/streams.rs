@@ -1,4 +1,4 @@
-//! Rows of streams: what was sent, what arrived, what is missing.
+//! Rows of streams: frames sent, arrived and missing.
 
 use super::AcceptanceCriteria;
 use super::clocks::StreamClocks;
@@ -26,12 +26,12 @@ pub struct SentFrames {
     /// Frames due by the time the sender ended.
     pub planned: u64,
     pub frames: u64,
-    /// Planned and not sent.
+    /// Planned frames that were not sent.
     pub unsent: u64,
-    /// Sent later than due by more than the stated tolerance.
+    /// Frames sent later than due by more than the stated tolerance.
     pub late: u64,
-    /// Of `frames`, those without a tag though the stream has tags: receivers cannot recognise them, so they are neither
-    /// expected nor lost.
+    /// Part of `frames` without a tag though the stream has tags: receivers cannot recognise them, so they are
+    /// neither expected nor lost.
     #[serde(default)]
     pub untagged: u64,
     /// Bytes, FCS included.
@@ -43,33 +43,33 @@ pub struct SentFrames {
     pub rate: Option<MeanRate>,
     /// Mean frame rate against the schedule's, in millionths: +100 is 0.01 % too fast.
     pub rate_error_ppm: Option<i64>,
-    /// |actual - due| of each frame.
+    /// Distribution of |actual - due| of each frame.
     pub send_error: Option<ErrorDistribution>,
-    /// From the send time in the tag until the kernel had taken the frame.
+    /// Distribution of the time between the send time in the tag and the end of the kernel call.
     pub stamp_bound: Option<ErrorDistribution>,
-    /// Per second since T.
+    /// Frames per second since T.
     pub series: RateSeries,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArrivedFrames {
-    /// All that were recognised, copies included.
+    /// All recognised frames, copies included.
     pub frames: u64,
     /// Their bytes, FCS included.
     pub bytes: u64,
-    /// Loss, duplicates, reordering as receivers saw them.
+    /// Loss, duplicates and reordering as receivers saw them.
     pub sequence: SequenceCounts,
-    /// Headers not as sent, payload intact.
+    /// Frames with changed headers and intact payload.
     pub altered: u64,
     pub corrupt: u64,
-    /// Tag damaged, known by their headers.
+    /// Frames with a damaged tag, recognised by their headers.
     pub unnumbered: u64,
     /// First arrival, from T.
     pub first: Option<Nanos>,
     /// Last arrival, from T.
     pub last: Option<Nanos>,
     pub rate: Option<MeanRate>,
-    /// Per second since T.
+    /// Frames per second since T.
     pub series: RateSeries,
     /// Losses and delays per second since T.
     #[serde(default)]
@@ -82,7 +82,7 @@ pub struct PortShare {
     /// Name of the port.
     pub port: String,
     pub received: ArrivedFrames,
-    /// What is missing there; absent when the receivers share the stream or the sender did not report.
+    /// Missing frames there; absent when the receivers share the stream or the sender did not report.
     pub loss: Option<FrameLoss>,
     pub latency: Option<LatencyReport>,
     pub jitter: Option<JitterSummary>,
@@ -95,19 +95,19 @@ pub struct StreamReport {
     pub tx_port: String,
     /// Names of the receiving ports.
     pub rx_ports: Vec<String>,
-    /// Whether its frames carry the test tag: without it nothing is known at the receivers.
+    /// True if its frames carry the test tag: receivers cannot count frames without it.
     pub measured: bool,
-    /// What left; absent if the sending node did not report.
+    /// Sent frames; absent if the sending node did not report.
     pub sent: Option<SentFrames>,
-    /// What arrived, over all receivers; absent if one of them did not report, or if there is none.
+    /// Arrived frames, over all receivers; absent if one of them did not report, or if there is none.
     pub received: Option<ArrivedFrames>,
-    /// What is missing, over all receivers; absent if either side did not report.
+    /// Missing frames, over all receivers; absent if either side did not report.
     pub loss: Option<FrameLoss>,
     /// Latency over all receivers.
     pub latency: Option<LatencyReport>,
     /// Jitter between neighbours at the same port; of several receivers the worst.
     pub jitter: Option<JitterSummary>,
-    /// The largest RFC 3550 jitter at any time, with its bounds: what `max_jitter` judges.
+    /// The largest RFC 3550 jitter at any time, with its bounds: the figure that `max_jitter` judges.
     #[serde(default)]
     pub largest_jitter: Option<Bounded<Nanos>>,
     /// The split by receiving port, in plan order.
@@ -115,11 +115,11 @@ pub struct StreamReport {
     /// Frames per second asked for, in thousandths; absent without a schedule.
     #[serde(default)]
     pub asked_milli: Option<u64>,
-    /// Distinct frames delivered per second of the time asked for, in thousandths: what `min_rate` judges. Absent without a
-    /// schedule.
+    /// Distinct frames delivered per second of the time asked for, in thousandths: the figure that `min_rate` judges.
+    /// Absent without a schedule.
     #[serde(default)]
     pub delivered_milli: Option<Bounded<u64>>,
-    /// When frames were lost; absent if nothing is expected, and where receivers share the stream.
+    /// Times of losses; absent if nothing is expected, and where receivers share the stream.
     #[serde(default)]
     pub outages: Option<OutageReport>,
     /// Frames at other ports; absent if there are none.
@@ -133,7 +133,7 @@ pub struct StreamReport {
     pub latency_histogram: Vec<LatencyBucket>,
 }
 
-/// The results of all nodes, to look things up in.
+/// The results of all nodes, for look-ups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamFindings<'a> {
     pub(super) plan: &'a Plan,
@@ -154,7 +154,7 @@ impl<'a> StreamFindings<'a> {
         wanted.iter().filter_map(|port| self.lookup.receiver(stream, *port)).collect()
     }
 
-    /// Its frames are those of a file: their times are not the plan's.
+    /// True if its frames are those of a file: their times are not the plan's.
     pub(super) fn is_recorded(self, index: usize) -> bool {
         self.plan.streams[index].frames.recording().is_some()
     }
@@ -167,24 +167,25 @@ impl<'a> StreamFindings<'a> {
         self.plan.ports[port].name.clone()
     }
 
-    /// The row of stream `index`; `timeline` if the plan could be bound to the speeds found.
+    /// Builds the row of stream `index`; `timeline` if the plan could be bound to the speeds found.
     pub(super) fn stream(self, index: usize, timeline: Option<&StreamTimeline>) -> StreamReport {
         let stream = &self.plan.streams[index];
         let rows = self.receivers(index);
         let sender = self.sender(index);
-        // What goes as fast as it can has no schedule to be compared with.
+        // A stream that goes as fast as it can has no schedule to be compared with.
         let timeline = timeline.filter(|_| !stream.frames.is_unpaced());
         let sent = sender.map(|sender| sent_of(sender, timeline));
+        // The share of a receiver that did not report would look like a loss.
         let complete = stream.metrics.enable && !rows.is_empty() && rows.len() == stream.rx.len();
         let received = complete.then(|| received_of(&rows));
         let frames = sender.map(|sender| sender.row.counts.numbered());
-        // Where receivers share the frames, a gap at one of them is no loss.
+        // Receivers that share the frames see gaps that are no losses.
         let times = (complete && all_expect_all(stream)).then(|| self.times_of(index, &rows));
         let loss = frames.zip(received.as_ref()).map(|(frames, received)| {
             let loss = FrameLoss::of_stream(stream, frames, &received.sequence);
             let in_doubt = match &times {
                 Some(times) => times.in_doubt,
-                // Without times any of the losses may have been during the event.
+                // Without times, any of the losses may have been during the event.
                 None if self.has_doubtful_events(index, &rows) => loss.lost,
                 None => self.sent_ahead(index),
             };
@@ -207,6 +208,7 @@ impl<'a> StreamFindings<'a> {
             asked_milli: sender.and_then(|sender| asked_of(sender.row.planned, timeline?)),
             outages: times.map(|times| times.outages),
             misdelivery: self.misdelivery(index, &rows),
+            // `stream_rows` computes these two, once the losses of all streams are known.
             contents: None,
             delivered_milli: None,
         }
@@ -223,7 +225,7 @@ impl<'a> StreamFindings<'a> {
         let Some((leaving, arriving)) = stamps.leaving.zip(stamps.arriving) else {
             return Some(Bounded::exactly(value).or_least(Nanos::ZERO, BoundReason::SendStamps));
         };
-        // Two arrivals make a difference. What two clocks differ by is the same for neighbours.
+        // A difference takes two arrivals. The offset of two clocks is the same for neighbours.
         let errors = [
             (worst_jitter_error(rows, leaving, arriving + clocks), BoundReason::SendStamps),
             (arriving + arriving, BoundReason::ArrivalStamps),
@@ -233,7 +235,7 @@ impl<'a> StreamFindings<'a> {
         }))
     }
 
-    /// What is known of the stamps of a stream at its ends.
+    /// Errors of the stamps of a stream at its ends.
     fn stamp_errors(self, stream: usize, rows: &[StreamReceiver<'_>], clocks: Nanos) -> StampErrors<'a> {
         let sender = self.sender(stream);
         let leaving = sender.map(|sender| &sender.row.stamp_bound).filter(|bounds| bounds.count() > 0);
@@ -253,7 +255,7 @@ impl<'a> StreamFindings<'a> {
         let of = &self.plan.streams[stream];
         let mut received = received_of(&[receiver]);
         if of.rx.len() == 1 {
-            // They are those of the whole stream; a report of a thousand streams need not have them twice.
+            // The series are those of the whole stream; a report of a thousand streams need not have them twice.
             received.series = RateSeries::default();
             received.quality = QualitySeries::default();
         }
@@ -282,7 +284,7 @@ impl<'a> StreamFindings<'a> {
             }
         }
         let delays = rows.iter().map(|receiver| receiver.row.counts.least_delay_ns);
-        // Above zero no frame arrived before it was sent.
+        // A delay above zero means that no frame arrived before it was sent.
         let least = delays.min().unwrap_or(0).min(0);
         let early = Nanos::new(least.unsigned_abs());
         let all = all?;
@@ -306,7 +308,7 @@ impl<'a> StreamFindings<'a> {
     }
 }
 
-/// How far off the jitter at the worst of these receivers can be.
+/// Error of the jitter at the worst of these receivers.
 fn worst_jitter_error(rows: &[StreamReceiver<'_>], leaving: &Latency, doubt: Nanos) -> Nanos {
     let delays = rows.iter().filter_map(|receiver| receiver.row.latency.as_ref());
     delays.map(|delays| jitter_error(leaving, delays, doubt)).max().unwrap_or(Nanos::MAX)
@@ -344,13 +346,13 @@ fn sent_of(sender: StreamSender<'_>, timeline: Option<&StreamTimeline>) -> SentF
     }
 }
 
-/// The schedule says how long the frames sent should have taken, bursts and gaps included; the rate error is how
-/// much longer or shorter they took.
+/// Rate error: the schedule has the time that the frames sent should have taken, bursts and gaps included; the error is
+/// the deviation from it.
 fn rate_error_ppm(row: &SendResult, timeline: &StreamTimeline) -> Option<i64> {
     let last = row.counts.frames.checked_sub(1)?;
     let wanted = i128::from(timeline.due(last).saturating_sub(timeline.due(0)).as_u64());
     let taken = i128::from(row.counts.last?.since(row.counts.first?).as_u64());
-    // Less time than wanted is too fast: above zero.
+    // A shorter time than wanted is too fast: above zero.
     let ppm = ((wanted - taken) * 1_000_000).checked_div(taken)?;
     i64::try_from(ppm).ok()
 }
@@ -368,7 +370,7 @@ fn received_of(rows: &[StreamReceiver<'_>]) -> ArrivedFrames {
         counts.altered = counts.altered.saturating_add(row.counts.altered);
         counts.corrupt = counts.corrupt.saturating_add(row.counts.corrupt);
         counts.unnumbered = counts.unnumbered.saturating_add(row.counts.unnumbered);
-        // Instants of different nodes are comparable only from their own T: here it is zero for all of them.
+        // Times of different nodes are comparable only from their own T: here it is zero for all of them.
         first = first.into_iter().chain(row.counts.first.map(|at| from_start(node, at))).min();
         last = last.into_iter().chain(row.counts.last.map(|at| from_start(node, at))).max();
         series.merge(&row.series);

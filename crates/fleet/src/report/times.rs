@@ -1,4 +1,4 @@
-//! When a run entered each of its states, by the controller's clock.
+//! Times at which a run entered each of its states, by the controller's clock.
 //!
 //! It is a reader of the run's events and decides nothing. Invariant: times count from the first event and never fall.
 
@@ -7,24 +7,24 @@ use crate::outcome::RunState;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// A state, and when it was entered.
+/// A state, with the time at which it was entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateTime {
     pub state: RunState,
-    /// After the first thing that happened in the run.
+    /// Time after the first event of the run.
     pub at: Nanos,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTimes {
-    /// In their order; a state is there again for each further attempt.
+    /// States in their order; a state is there again for each further attempt.
     pub states: Vec<StateTime>,
     /// T of the last attempt, counted as the states are; absent if none was set.
     pub start: Option<Nanos>,
 }
 
 impl RunTimes {
-    /// Takes note of an event of a run whose first one was at `began`.
+    /// Records an event of a run whose first event was at `began`.
     pub fn hear(&mut self, event: &RunEvent, began: MonoTime) {
         match event.kind {
             RunEventKind::StateChanged(state) => {

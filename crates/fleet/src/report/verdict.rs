@@ -1,7 +1,8 @@
 //! PASS, FAIL or INCONCLUSIVE: one pure function from the accounts of a run and the user's criteria.
 //!
-//! FAIL: a criterion is not met, and the rig did not do it. PASS: every criterion is met, and there is no doubt that matters.
-//! INCONCLUSIVE: the rig cannot tell. A proven failure stays one whatever else is in doubt. docs/book/verdicts.md has the table.
+//! FAIL: a criterion is not met, and the rig did not do it. PASS: every criterion is met, and there is no doubt that
+//! matters. INCONCLUSIVE: the rig cannot tell. A proven failure stays one whatever else is in doubt.
+//! docs/book/verdicts.md has the table.
 
 use super::judgement::{CriterionLine, CriterionResult, StreamFinding, SubjectJudgement};
 use super::{AcceptanceCriteria, ProbesReport, ReportCoverage, SkewReport, StreamReport};
@@ -13,20 +14,20 @@ use packetrig_stats::result::{CaptureResult, NodeResult};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Whether what was sent arrived as wanted.
+/// Verdict on a run by its criteria.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE", tag = "verdict", content = "reasons")]
 pub enum RunVerdict {
-    /// It did, and nothing is in doubt.
+    /// Every criterion is met, and nothing is in doubt.
     Pass,
-    /// It did not. The reasons.
+    /// A criterion is not met. The reasons.
     Fail(Vec<String>),
     /// The rig cannot tell. The reasons.
     Inconclusive(Vec<String>),
 }
 
 impl RunVerdict {
-    /// The word for tables and the catalogue.
+    /// Word for tables and the catalogue.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Pass => "PASS",
@@ -48,7 +49,7 @@ impl fmt::Display for RunVerdict {
     }
 }
 
-/// What a verdict rests on.
+/// Evidence on which a verdict rests.
 #[derive(Debug)]
 pub(super) struct VerdictEvidence<'a> {
     pub(super) streams: &'a [StreamReport],
@@ -74,6 +75,7 @@ pub(super) fn judge(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteri
     let mut doubts: Vec<String> =
         lines.iter().flat_map(|line| line.reasons(CriterionResult::Unknown)).collect();
     doubts.extend(doubts_of(evidence));
+    // A failure wins over doubts: a fault of the rig never makes one.
     let verdict = match (failures.is_empty(), doubts.is_empty()) {
         (true, true) => RunVerdict::Pass,
         (true, false) => RunVerdict::Inconclusive(doubts),
@@ -98,7 +100,7 @@ impl CriterionLines<'_> {
         self.lines.extend(CriterionLine::of(name, limit, judged.collect()));
     }
 
-    /// Criteria that every run has.
+    /// Adds the criteria that every run has.
     fn add_counts(&mut self, criteria: &AcceptanceCriteria) {
         let limit = criteria.max_loss;
         self.add("loss", at_most(limit), |stream| stream.judge_loss(limit));
@@ -110,7 +112,7 @@ impl CriterionLines<'_> {
         self.add("misdelivery", at_most(limit), |stream| stream.judge_misdelivery(limit));
     }
 
-    /// Criteria that the user has to name.
+    /// Adds the criteria that the user has to name.
     fn add_optional(&mut self, criteria: &AcceptanceCriteria) {
         if let Some(limit) = criteria.max_reordered {
             self.add("reordering", at_most(limit), |stream| {
@@ -161,7 +163,7 @@ fn lines(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<C
 }
 
 fn judge_capture(node: &NodeResult, capture: &CaptureResult) -> SubjectJudgement {
-    // Not a fault of the device, but not what the user asked for: never FAIL, and no PASS.
+    // A fault of the rig, but not the capture that the user asked for: never FAIL, and no PASS.
     let failure = failure_to_receive(node, capture.port);
     let is_whole = capture.dropped == 0 && failure.is_none();
     let frames = capture.written.saturating_add(capture.dropped);
@@ -177,7 +179,7 @@ fn judge_capture(node: &NodeResult, capture: &CaptureResult) -> SubjectJudgement
     }
 }
 
-/// What kept frames at a port from being seen, of which nobody knows how many came.
+/// Event that kept frames at a port from being seen, so that their number is unknown.
 fn failure_to_receive(node: &NodeResult, port: usize) -> Option<PortEventKind> {
     let port = node.ports.iter().find(|row| row.port == port)?;
     let mut events = port.events.iter().filter(|event| !event.only_sending);
@@ -198,7 +200,7 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     }
     doubts.extend(evidence.skew.and_then(SkewReport::doubt));
     let caveats: Vec<&Caveat> = evidence.caveats.iter().filter(|caveat| caveat.matters).collect();
-    // A node that has said so names the cause: the same is not told twice.
+    // A node with a caveat about its ledger names the cause: the same is not reported twice.
     if !caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Unbalanced) {
         let wrong = evidence.imbalances.iter();
         doubts.extend(wrong.map(|wrong| format!("the ledger does not balance: {wrong}")));
@@ -218,7 +220,7 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     doubts
 }
 
-/// Frames that a sender did not send, unless a caveat tells that already.
+/// Frames that a sender did not send, unless a caveat reports that already.
 fn unsent_frames(stream: &StreamReport, caveats: &[&Caveat]) -> Option<String> {
     let sent = stream.sent.as_ref().filter(|sent| sent.unsent > 0)?;
     let mut short = caveats.iter().filter(|caveat| caveat.doubt == CaveatKind::SenderShort);
@@ -228,7 +230,7 @@ fn unsent_frames(stream: &StreamReport, caveats: &[&Caveat]) -> Option<String> {
     Some(format!("stream {}: {} of {} planned frames were not sent", stream.name, sent.unsent, sent.planned))
 }
 
-/// What makes it impossible to judge a stream.
+/// Reason why a stream cannot be judged.
 fn missing_report(stream: &StreamReport) -> Option<String> {
     let is_missing = stream.measured && !stream.rx_ports.is_empty() && stream.loss.is_none();
     is_missing.then(|| format!("stream {}: a sender or receiver did not report", stream.name))

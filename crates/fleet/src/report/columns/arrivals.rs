@@ -1,4 +1,4 @@
-//! What arrived, by receiving port, outage and second.
+//! Arrivals by receiving port, outage and second.
 
 use super::ColumnKind::{Bytes, Frames, Nanoseconds, Number, Text};
 use super::{CellValue, ReportColumn, ReportTable, nodes_of_ports};

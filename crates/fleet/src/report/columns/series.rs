@@ -9,7 +9,7 @@ use packetrig_stats::series::RateSeries;
 #[derive(Clone, Copy, Debug)]
 pub struct SeriesTable;
 
-/// What a series is of.
+/// Subject of a series: a stream or port, and a direction.
 #[derive(Clone, Copy, Debug)]
 struct SeriesSubject<'a> {
     kind: &'static str,

@@ -125,7 +125,7 @@ fn pairs_of_a_node_that_is_missing_are_named_and_never_zero() {
     }
     let others = row(&report, "a -> c").found.clone().unwrap();
     assert_eq!((others.counts.answered, others.lost_there), (10, Some(0)));
-    // What reached b is not known, so nothing is said about where its probes were lost.
+    // The counts of b are unknown, so nothing is said about where its probes were lost.
     let to_it = row(&report, "a -> b").found.clone().unwrap();
     assert_eq!((to_it.far_end_reported, to_it.lost_there, to_it.lost_back), (false, None, None));
     assert!(report.verdict.reasons().iter().any(|reason| reason.contains("only 2 of 3 nodes")));
@@ -134,7 +134,7 @@ fn pairs_of_a_node_that_is_missing_are_named_and_never_zero() {
 #[test]
 fn losses_are_in_the_direction_where_they_were() {
     let mut results = NODES.map(result).to_vec();
-    // a hears 6 answers of 10. 7 of its probes reached b; c answered 10.
+    // a receives 6 answers of 10. 7 of its probes reached b; c answered 10.
     change(&mut results[0], |line| {
         line.counts.answered = 6;
         line.counts.lost = 4;
@@ -166,7 +166,7 @@ fn no_answer_is_a_failure_only_if_the_far_end_was_there() {
     let of = |name: &str| answers.subjects.iter().find(|it| it.subject.ends_with(name)).map(|it| it.result);
     assert_eq!(of("a -> b"), Some(CriterionResult::Unknown));
     assert_eq!(of("a -> c"), Some(CriterionResult::Fail));
-    // Of a host nobody knows whether it has a reflector.
+    // It is unknown whether a host has a reflector.
     let probes = report.probes.as_ref().unwrap();
     let mut to_host = row(&report, "a -> c").clone();
     to_host.to_node = None;

@@ -224,7 +224,7 @@ fn the_load_factor_is_what_arrived_of_what_was_asked() {
     let plan = Plan::read(text).unwrap();
     let mut node = node(&[]);
     node.send.push(SendResult { stream: 1, ..sent(1001) });
-    // Of the second stream half of the frames arrive, over the same second.
+    // Half of the second stream's frames arrive, over the same second.
     node.receive = vec![received(2, 1001), ReceiveResult { stream: 1, ..received(2, 501) }];
     node.ports = vec![port(0, "x", 0), port(1, "y", 0), port(2, "r", 0)];
     let load = assemble(&facts(), &plan, vec![node.clone()], complete()).load.unwrap();

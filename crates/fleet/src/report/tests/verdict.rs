@@ -1,4 +1,4 @@
-//! What is blamed on the device: faults of the rig, of the device, and of both.
+//! Blame on the device: faults of the rig, of the device, and of both.
 
 use super::*;
 use packetrig_stats::content::ContentCounts;
@@ -106,7 +106,7 @@ fn frames_that_an_interface_took_and_did_not_send_are_not_blamed_on_the_device()
     assert_eq!(verdict_of(vanished(0)), "FAIL");
     assert_eq!(verdict_of(vanished(40)), "FAIL", "41 of 81 are the device's all the same");
     assert_eq!(verdict_of(vanished(81)), "INCONCLUSIVE");
-    // What vanished while the link was down explains no loss at another time.
+    // Drops while the link was down explain no loss at another time.
     let mut both =
         run_with(&[(110, 190), (500, 509)], vec![event(PortEventKind::SwitchedDown, 100, 200)], vec![]);
     both.ports[0].tx.on_wire = Some(1001 - 81);
@@ -163,7 +163,7 @@ fn what_an_engine_says_wrongly_is_not_blamed_on_the_device() {
     assert_eq!(verdict_of(run(1001, 991, None)), "INCONCLUSIVE", "nobody else counted them");
     assert_eq!(verdict_of(run(991, 1001, Some(1001))), "INCONCLUSIVE", "ten were not counted");
     assert_eq!(verdict_of(run(0, 1001, None)), "INCONCLUSIVE", "it died");
-    // The same of our own sender is a copy.
+    // A reordered frame of our own sender would be a copy.
     let mut own = run(991, 1001, Some(1001));
     own.ports[0].info.back_end = BackEnd::Packet;
     assert_eq!(verdict_of(own), "FAIL");
@@ -215,7 +215,7 @@ fn frames_without_a_tag_are_judged_by_their_content() {
     assert_eq!(verdict_of(arrived(0..100, 0)), "PASS");
     assert_eq!(verdict_of(arrived(0..99, 0)), "FAIL");
     assert_eq!(verdict_of(arrived(0..99, 1)), "INCONCLUSIVE");
-    // Of what could not be compared nothing is known.
+    // Nothing is known of frames that could not be compared.
     let mut unknown = arrived(0..100, 0);
     unknown.send[0].counts.untagged = 101;
     unknown.send[0].untagged_contents.uncounted = 1;
