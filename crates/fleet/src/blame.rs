@@ -1,4 +1,4 @@
-//! Whose fault the errors of this crate are.
+//! Blame for the errors of this crate.
 
 use crate::fabric::Error;
 use packetrig_units::Blame;
@@ -8,7 +8,7 @@ impl Error {
         match self {
             Self::Unknown(_) | Self::Gone(_) | Self::Exists(_) | Self::Stale(_) => Blame::Peer,
             Self::Taken(_) => Blame::Busy,
-            // What is too large for one message is a plan, or the results that a plan asks for.
+            // The plan, or the results that it asks for, are too large for one message.
             Self::TooLarge(_) => Blame::Plan,
             Self::NotPermitted(_) => Blame::Rights,
             Self::Full | Self::Unanswered(_) | Self::Down(_) => Blame::World,

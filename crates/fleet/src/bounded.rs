@@ -1,6 +1,6 @@
-//! Reads what others say within bounds: texts as one line, lists as their first elements.
+//! Reads texts and lists of other machines within bounds: a text becomes one line, a list keeps its first elements.
 //!
-//! Invariant: what lies beyond a bound is passed over while it is read, and never kept.
+//! Invariant: input beyond a bound is skipped while it is read, and never stored.
 
 use crate::hello::{LONGEST_TEXT, MOST_TEXTS};
 use packetrig_units::text::deserialize_line;
@@ -14,18 +14,18 @@ use std::marker::PhantomData;
 #[serde(transparent)]
 struct Line(#[serde(deserialize_with = "line")] String);
 
-/// The same for a field.
+/// Reads a text field as one line.
 pub(crate) fn line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     deserialize_line::<LONGEST_TEXT, D>(from)
 }
 
-/// The first texts of a list, each as one line.
+/// Reads the first texts of a list, each as one line.
 pub(crate) fn lines<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let lines: Vec<Line> = few::<MOST_TEXTS, _, _>(from)?;
     Ok(lines.into_iter().map(|line| line.0).collect())
 }
 
-/// The first elements of a list.
+/// Reads the first elements of a list.
 pub(crate) fn few<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -47,6 +47,7 @@ impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for FewVisitor<MO
             let Some(element) = list.next_element()? else { return Ok(kept) };
             kept.push(element);
         }
+        // The rest is parsed and dropped: a deserializer must consume the whole list.
         while list.next_element::<IgnoredAny>()?.is_some() {}
         Ok(kept)
     }

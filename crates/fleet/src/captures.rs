@@ -1,7 +1,7 @@
-//! Captures that stay on nodes, and how they are fetched in ranges.
+//! Captures that stay on nodes, and their transfer in ranges.
 //!
-//! The fetching process asks for one range after another, a few ahead; the node answers each. An answer that does not come is asked
-//! for again. It needs no controller and no run, and speaks to none of them.
+//! The fetching process asks for one range after another, a few ahead; the node answers each. A range without an answer
+//! is asked for again. The transfer needs no controller and no run.
 //!
 //! Invariant: neither end holds more than [`AHEAD`] ranges of [`RANGE`] bytes.
 
@@ -15,33 +15,33 @@ pub const RANGE: u32 = 256 << 10;
 /// Ranges that are asked for before the first of them has come.
 pub const AHEAD: usize = 4;
 
-/// A capture file of a node.
+/// Name of a capture file on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CaptureName {
-    /// The run that it is of.
+    /// The run in which it was written.
     pub run: RunId,
-    /// Its name, without a directory.
+    /// Name of the file, without a directory.
     pub file: String,
 }
 
-/// What is wanted of a capture.
+/// Requested part of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CaptureWish {
-    /// Some of its bytes.
+    /// A range of its bytes.
     Range {
         offset: u64,
-        /// So many, fewer at the end of the file.
+        /// Number of bytes; the end of the file may come earlier.
         length: u32,
     },
-    /// The SHA-256 of all of them.
+    /// The SHA-256 of all bytes.
     Sha256,
 }
 
 /// A question to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureQuestion {
-    /// Drawn by each process that asks.
+    /// Random number of the asking process, drawn once.
     pub asker: u64,
     /// Rises with each question of that process.
     pub number: u64,
@@ -49,35 +49,35 @@ pub struct CaptureQuestion {
     pub wish: CaptureWish,
 }
 
-/// Tells a capture from another one that has taken its name.
+/// Distinguishes a capture from a later one with the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureIdentity {
     pub size: u64,
-    /// When it was written last, nanoseconds since 1970 (UTC).
+    /// Time of the last write, nanoseconds since 1970 (UTC).
     pub modified_ns: u64,
 }
 
-/// What a node answers, beside the bytes.
+/// Answer of a node, beside the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureAnswer {
     pub asker: u64,
     pub number: u64,
-    /// Which capture the bytes are of, or why there are none.
+    /// Identity of the capture that the bytes are from, or the reason for their absence.
     pub outcome: Result<CaptureIdentity, String>,
 }
 
 /// The node's side: receives questions and answers them.
 pub trait CaptureQuestions: Send {
-    /// The next question that is genuine and new; `None` if there is none within that time.
+    /// Returns the next question that is genuine and new; `None` if none arrives within that time.
     fn next(&mut self, within: Nanos) -> Option<CaptureQuestion>;
-    /// Answers one. Returns when the bytes have left.
+    /// Sends an answer; returns when the bytes have left.
     fn answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error>;
 }
 
 /// The side of the process that fetches from one node.
 pub trait CaptureAnswers: Send {
-    /// Asks; gives the number of the question.
+    /// Sends a question and returns its number.
     fn ask(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, Error>;
-    /// The next genuine answer to a question of this process; `None` if there is none within that time.
+    /// Returns the next genuine answer to a question of this process; `None` if none arrives within that time.
     fn next(&mut self, within: Nanos) -> Option<(CaptureAnswer, Vec<u8>)>;
 }

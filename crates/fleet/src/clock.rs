@@ -1,34 +1,34 @@
-//! How a node's clock stands to the controller's: by messages that go to and fro ([`packetrig_stats::exchange`]), or by NTP or PTP
-//! on both sides; [`choose`] takes what is known better.
+//! Comparison of a node's clock with the controller's: by exchanged messages ([`packetrig_stats::exchange`]), or by NTP
+//! or PTP on both sides; [`choose`] takes the fit with the narrower bound.
 //!
-//! It reads no clock: the node's shell does. Clocks are not set.
+//! It reads no clock: the node's shell does. Clocks are never set.
 //!
-//! Invariant: the true offset lies within the bound of the fit that is chosen, if what the disciplined clocks say of themselves is true.
+//! Invariant: the true offset lies within the bound of the chosen fit, if the error bounds of the disciplined clocks are true.
 
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 use packetrig_stats::exchange::MOST_PPB;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// What a clock that follows true time says of itself.
+/// Reading of a clock that follows true time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DisciplinedClock {
-    /// When it was asked, by the monotonic clock.
+    /// Time of the reading, by the monotonic clock.
     pub at: MonoTime,
     /// True time less the monotonic clock.
     pub true_less_mono_ns: i64,
-    /// How far off that may be: the error against true time and that of reading both clocks.
+    /// Bound of the error: that of the clock against true time, and that of reading both clocks.
     pub bound: Nanos,
 }
 
 impl DisciplinedClock {
-    /// The node's clock against the controller's. Both must follow true time; `None` if the figures are impossible.
+    /// Fits the node's clock to the controller's. Both must follow true time; `None` if the readings are impossible.
     pub fn fit(node: &Self, controller: &Self) -> Option<ClockFit> {
         // (true - mono_controller) - (true - mono_node): true time cancels, and the node's clock less the
         // controller's remains.
         let offset_ns = controller.true_less_mono_ns.checked_sub(node.true_less_mono_ns)?;
         let asked = node.at.as_nanos().checked_add_signed(offset_ns.checked_neg()?)?;
-        // The readings are not of one instant; from one to the other the clocks may run apart.
+        // The readings were taken at different times; the clocks may drift in between.
         let apart = u128::from(controller.at.as_nanos().abs_diff(asked));
         let drift = (apart * u128::from(MOST_PPB)).div_ceil(1_000_000_000);
         let bound = node.bound + controller.bound + Nanos::new(u64::try_from(drift).ok()?);
@@ -36,7 +36,8 @@ impl DisciplinedClock {
     }
 }
 
-/// The record of a run that begins at `at`, by the fit with the narrower bound there; the other one is kept beside it.
+/// Returns the clock record of a run that begins at `at`, with the fit that has the narrower bound at that time; the
+/// other fit is kept beside it.
 pub fn choose(
     in_band: Option<ClockFit>,
     disciplined: Option<(FitSource, ClockFit)>,

@@ -1,7 +1,7 @@
-//! What every fabric must do, as checks that any of them can be held to. A check panics with what is broken.
+//! Checks that every fabric must pass. A check panics with the broken promise.
 //!
-//! It asks only what the traits promise; where fabrics may differ, [`FabricTraits`] says how this one does. Names and directions
-//! are those of a fleet: nodes talk to the controller, the controller to nodes.
+//! The checks ask only for promises of the traits; [`FabricTraits`] describes where fabrics may differ. Names and
+//! directions are those of a fleet: nodes talk to the controller, the controller to nodes.
 
 mod faults;
 mod messages;
@@ -19,16 +19,16 @@ const SOON: Nanos = Nanos::from_millis(50);
 /// Never reached when all is well.
 const LONG: Nanos = Nanos::from_secs(20);
 
-/// Where fabrics may differ.
+/// Allowed differences between fabrics.
 #[derive(Clone, Copy, Debug)]
 pub struct FabricTraits {
-    /// A post to a node that has left is an error; otherwise it is lost without one.
+    /// A post to a node that has left is an error; otherwise the message is lost silently.
     pub knows_who_left: bool,
-    /// Results it was made to keep, in bytes: [`conforms`] fills them.
+    /// Capacity for results in bytes: [`conforms`] fills it.
     pub results_room: usize,
 }
 
-/// Holds the fabric to all checks; `make` gives an empty one each time.
+/// Runs all checks on the fabric; `make` creates an empty one each time.
 pub fn conforms<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
     messages::check(traits, &make);
     results::check_records(&make);
@@ -74,7 +74,7 @@ fn segment(of: &str, number: u64) -> SegmentId {
     SegmentId { run: run(), attempt: 1, node: node(of), number }
 }
 
-/// A reader of that run, in place of such others.
+/// Opens a reader of that run, in place of the readers named in `instead_of`.
 fn reader<F: Fabric>(fabric: &F, name: &str, instead_of: &[&str]) -> F::Incoming {
     let mut incoming = fabric.incoming(name).unwrap_or_else(|error| panic!("opening for {name}: {error}"));
     let others = instead_of.iter().map(|other| (*other).to_owned()).collect();

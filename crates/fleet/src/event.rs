@@ -1,5 +1,4 @@
-//! What happens during a run, as one stream. Progress bars, the catalogue and metrics are readers of it; there is no
-//! second way to ask.
+//! Events of a run, as one stream. Progress bars, the catalogue and metrics read it; there is no second way to ask.
 
 use crate::message::{NodeName, RunId};
 use crate::outcome::{NodeFault, RunOutcome, RunState};
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunEvent {
     pub run: RunId,
-    /// When, on the controller's clock.
+    /// Time of the event, on the controller's clock.
     pub at: MonoTime,
     pub kind: RunEventKind,
 }
@@ -19,25 +18,25 @@ pub struct RunEvent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunEventKind {
-    /// The run moved on.
+    /// The run entered this state.
     StateChanged(RunState),
-    /// The start instant is decided (once per attempt).
+    /// The start time is decided (once per attempt).
     StartSet { at: MonoTime },
     /// A node opened its ports.
     Ports {
         node: NodeName,
-        /// What they turned out to be.
+        /// Properties of the open ports.
         ports: Vec<PortInfo>,
     },
     /// Cumulative counts of a node; never older than the ones before.
     Counters { node: NodeName, sample: Box<CountSample> },
-    /// A change the user asked for was made, or could not be.
+    /// A change that the user requested was made, or could not be made.
     Steered {
-        /// Which of the run's changes, from 1.
+        /// Number of the change in this run, from 1.
         number: u64,
         outcome: Result<(), NodeFault>,
     },
-    /// Something worth a line: a node was silent, an attempt was repeated.
+    /// An observation for the log: a node was silent, an attempt was repeated.
     Finding(String),
     /// The run is over; nothing follows.
     Ended(RunOutcome),

@@ -1,6 +1,6 @@
-//! A fabric with faults: wraps any other and loses, repeats, delays, refuses or cuts what passes, when told to.
+//! A fabric with faults: wraps any other and loses, repeats, delays, refuses or cuts its traffic on demand.
 //!
-//! For tests of the users of a fabric. The faults are switches: nothing is drawn at random and nothing depends on time.
+//! It serves tests of code that uses a fabric. The faults are switches: nothing is random and nothing depends on time.
 //! Invariant: without a fault it behaves as the fabric inside.
 
 use crate::fabric::{
@@ -11,7 +11,7 @@ use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What goes wrong from now on; [`FaultyFabric::set`] changes it.
+/// Active faults; [`FaultyFabric::set`] changes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "faults are independent switches")]
 pub struct FabricFaults {
@@ -19,7 +19,7 @@ pub struct FabricFaults {
     pub lose_each: Option<u64>,
     /// Posts that arrive twice: each `n`th.
     pub repeat_each: Option<u64>,
-    /// Posts that wait until so many later ones have passed.
+    /// Number of later posts for which a post waits.
     pub hold_back: usize,
     /// Nothing passes: every call returns [`Error::Down`], and receivers get nothing.
     pub cut: bool,
@@ -45,12 +45,12 @@ pub struct FaultyFabric<F> {
 }
 
 impl<F> FaultyFabric<F> {
-    /// Without faults for now.
+    /// Wraps a fabric, without faults for now.
     pub fn new(inside: F) -> Self {
         Self { inside, state: Arc::default() }
     }
 
-    /// From now on these go wrong, and no others.
+    /// Replaces the active faults.
     pub fn set(&self, faults: FabricFaults) {
         lock(&self.state).faults = faults;
     }
@@ -73,7 +73,7 @@ impl<P> FaultyPart<P> {
         lock(&self.state).faults
     }
 
-    /// The part, if calls reach it.
+    /// Returns the part, unless the fabric is cut.
     fn reached(&mut self) -> Result<&mut P, Error> {
         if self.faults().cut {
             return Err(Error::Down("cut by the test".to_owned()));
@@ -81,7 +81,7 @@ impl<P> FaultyPart<P> {
         Ok(&mut self.inside)
     }
 
-    /// The part, if it may be changed.
+    /// Returns the part, if changes are permitted.
     fn permitted(&mut self, what: &str) -> Result<&mut P, Error> {
         if self.faults().refuse {
             return Err(Error::NotPermitted(what.to_owned()));
@@ -119,13 +119,13 @@ impl<F: Fabric> Fabric for FaultyFabric<F> {
     }
 }
 
-/// Whether a fault that hits each `n`th post hits this one.
+/// True if a fault of each `n`th post affects this one.
 fn is_chosen(number: u64, each: Option<u64>) -> bool {
     each.is_some_and(|n| number.is_multiple_of(n.max(1)))
 }
 
 impl<E: Endpoint> FaultyPart<E> {
-    /// Lets it pass now, later, twice or not at all; `None` is everybody.
+    /// Passes a message on now, later, twice or not at all; `None` sends it to all.
     fn pass(&mut self, to: Option<&NodeName>, body: MessageBody) -> Result<(), Error> {
         let subject = to.map_or_else(|| "all".to_owned(), ToString::to_string);
         self.permitted(&subject)?;
@@ -140,6 +140,7 @@ impl<E: Endpoint> FaultyPart<E> {
             1 + usize::from(is_chosen(number, faults.repeat_each))
         };
         for _ in 0..times {
+            // The copy goes through the same queue, so that it arrives right after the first one.
             self.held.push_back((to.cloned(), body.clone()));
         }
         // A queue, so that holding back delays and never reorders.
@@ -177,7 +178,7 @@ impl<E: Endpoint> Endpoint for FaultyPart<E> {
 
     fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         if self.faults().cut {
-            // What arrived before the cut was not read in time: it is gone.
+            // Messages that arrived before the cut were not read in time: they are lost.
             while self.inside.receive(Nanos::ZERO).is_some() {}
             return None;
         }
@@ -225,6 +226,7 @@ impl<O: ResultOutlet> ResultOutlet for FaultyPart<O> {
         if faults.full {
             return Err(Error::Full);
         }
+        // The append is done in spite of the lost answer: the caller must be able to repeat it.
         self.permitted(&id.to_string())?.append(id, body)?;
         if faults.unanswered { Err(Error::Unanswered(id.to_string())) } else { Ok(()) }
     }

@@ -1,7 +1,7 @@
-//! What a node says of itself: when it is asked, and once a second.
+//! Description of a node by itself: sent on request, and once a second.
 //!
-//! Everything a controller needs to choose nodes and to refuse them by name is in it; nothing of it is a promise that
-//! outlives the node's *incarnation*.
+//! It has everything that a controller needs to choose nodes and to refuse them by name. Nothing in it is valid longer
+//! than the node's *incarnation*.
 
 use crate::bounded::{few, line, lines};
 use crate::message::{MessageHead, Nonce, RunId};
@@ -10,88 +10,89 @@ use packetrig_units::{BitRate, Nanos};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Form of the messages. Majors must be equal; a controller takes nodes of its own minor and of the one before.
+/// Version of the messages. Majors must be equal; a controller accepts nodes of its own minor and of the one before.
 pub const PROTOCOL: ProtocolVersion = ProtocolVersion { major: 3, minor: 1 };
 
-/// Version of the messages' form.
+/// Version of the message format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProtocolVersion {
     pub major: u16,
     pub minor: u16,
 }
 
-/// Most bytes of a hello on its way. What is longer is not read.
+/// Maximum bytes of a packed hello. A longer one is not read.
 pub const MOST_HELLO_BYTES: usize = 64 << 10;
-/// Most bytes of its JSON.
+/// Maximum bytes of its JSON.
 pub const MOST_HELLO_TEXT: u64 = 512 << 10;
-/// Most ports of a node.
+/// Maximum number of ports of a node.
 pub const MOST_PORTS: usize = 512;
-/// Most runs whose results wait at a node; it names the others when these have been collected.
+/// Maximum number of runs in a hello whose results wait at the node; it names the others when these have been collected.
 pub const MOST_SPOOLED: usize = 1024;
 /// Longest text of a node, in characters.
 pub const LONGEST_TEXT: usize = 300;
-/// Most troubles, labels, features and addresses in one list.
+/// Maximum number of troubles, labels, features and addresses in one list.
 pub const MOST_TEXTS: usize = 32;
 
 /// Invariant: a hello that was read has bounded lists, and each of its texts is one line of bounded length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeHello {
-    /// New at each start of the agent: a changed one is a restart, however quick.
+    /// New at each start of the agent: a changed one means a restart, however quick.
     pub incarnation: u64,
-    /// Highest epoch it has seen.
+    /// Highest epoch that the node has seen.
     pub epoch: u64,
-    /// Form of its messages.
+    /// Version of its messages.
     pub protocol: ProtocolVersion,
     #[serde(deserialize_with = "line")]
     pub version: String,
-    /// What it can do beyond the protocol, by name; a plan that requires one is refused where it is missing.
+    /// Capabilities beyond the protocol, by name; a plan that requires one is refused where it is missing.
     #[serde(deserialize_with = "lines")]
     pub features: Vec<String>,
-    /// What its owner calls it, for groups (`any-LABEL`).
+    /// Labels from its owner, for groups (`any-LABEL`).
     #[serde(deserialize_with = "lines")]
     pub labels: Vec<String>,
-    /// What its owner offers.
+    /// Ports that its owner offers.
     #[serde(deserialize_with = "few::<MOST_PORTS, _, _>")]
     pub ports: Vec<OfferedPort>,
     pub clock: ClockFacts,
-    /// Bytes free where it spools.
+    /// Free bytes on the disk of the spool.
     pub disk_free: u64,
-    /// The run it takes part in, if any.
+    /// The run that it takes part in, if any.
     pub busy: Option<MessageHead>,
     /// Results that wait to be collected: (run, attempt, segments).
     #[serde(deserialize_with = "few::<MOST_SPOOLED, _, _>")]
     pub spooled: Vec<(RunId, u32, u64)>,
-    /// What stands in the way of its work, in words.
+    /// Troubles that hinder its work, in words.
     #[serde(default, deserialize_with = "lines")]
     pub troubles: Vec<String>,
-    /// The roll call that this answers; absent in the hello of every second.
+    /// Nonce of the roll call that this answers; absent in the hello of every second.
     #[serde(default)]
     pub answers: Option<Nonce>,
-    /// How much of [`STARVATION_WINDOW`] its agent has waited for a processor.
+    /// Time that its agent waited for a processor within [`STARVATION_WINDOW`].
     #[serde(default)]
     pub starved: Nanos,
 }
 
-/// Over how much time, at least, the waits of an agent for a processor are added up.
+/// Minimum time over which the waits of an agent for a processor are added up.
 pub const STARVATION_WINDOW: Nanos = Nanos::from_secs(10);
-/// An agent that has waited for so long is on an overloaded machine.
+/// Wait for a processor from which a machine counts as overloaded.
 pub const OVERLOADED: Nanos = Nanos::from_secs(1);
 
-/// Says that a machine is overloaded whose agent has waited so long for a processor; `None` if it is not.
+/// Describes the overload of a machine whose agent waited this long for a processor; `None` if it is not overloaded.
 pub(crate) fn overload_in_words(starved: Nanos) -> Option<String> {
     (starved >= OVERLOADED).then(|| {
+        // Rounded to milliseconds: more digits would only distract a reader.
         let starved = Nanos::from_millis(starved.as_u64() / 1_000_000);
         format!("its machine is overloaded: its agent waited {starved} for a processor")
     })
 }
 
 impl NodeHello {
-    /// Says that the machine of the node is overloaded, if it is.
+    /// Describes the overload of the node's machine, if it is overloaded.
     pub fn overload(&self) -> Option<String> {
         overload_in_words(self.starved)
     }
 
-    /// Leaves out what no reader would take, so that the rest of it arrives.
+    /// Drops what exceeds the bounds of readers, so that the rest of it arrives.
     #[must_use]
     pub fn within_bounds(mut self) -> Self {
         self.ports.truncate(MOST_PORTS);
@@ -106,19 +107,19 @@ impl NodeHello {
 /// An interface that may carry test traffic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferedPort {
-    /// As a location of that machine: `eth1` or `ns/eth1`.
+    /// Location on that machine: `eth1` or `ns/eth1`.
     #[serde(deserialize_with = "line")]
     pub interface: String,
-    /// Labels of its own, beside those of the node.
+    /// Labels of the port itself, beside those of the node.
     #[serde(deserialize_with = "lines")]
     pub labels: Vec<String>,
     #[serde(deserialize_with = "line")]
     pub driver: String,
-    /// Link speed, if it says.
+    /// Link speed, if the driver reports it.
     pub speed: Option<BitRate>,
-    /// Whether the link is up.
+    /// True if the link is up.
     pub up: bool,
-    /// Ways to send and receive that can be asked for.
+    /// Back ends that can be asked for.
     #[serde(deserialize_with = "few::<MOST_TEXTS, _, _>")]
     pub back_ends: Vec<BackEnd>,
     /// IP addresses of the interface, at which probes can reach it.
@@ -126,26 +127,26 @@ pub struct OfferedPort {
     pub addresses: Vec<IpAddr>,
 }
 
-/// What disciplines a clock.
+/// Source that disciplines a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockSource {
     #[default]
     None,
-    /// NTP; the kernel's own figures.
+    /// NTP, by the kernel's own figures.
     Ntp,
     Ptp,
 }
 
-/// A node's clock as the node itself sees it.
+/// A node's clock, as the node itself sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockFacts {
     pub source: ClockSource,
-    /// Whether the kernel calls it synchronised.
+    /// True if the kernel calls it synchronised.
     pub synchronised: bool,
     /// The kernel's bound of its error against true time; absent when it is not synchronised.
     pub max_error: Option<Nanos>,
-    /// Names the clock itself: nodes with the same one (containers and namespaces of one machine) need no comparison.
+    /// Name of the clock itself: nodes with the same one (containers and namespaces of one machine) need no comparison.
     #[serde(deserialize_with = "line")]
     pub identity: String,
 }

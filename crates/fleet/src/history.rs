@@ -1,6 +1,6 @@
-//! History of nodes: what changed about each, and which runs it took part in.
+//! History of nodes: changes of each, and the runs that it took part in.
 //!
-//! [`NodeWatcher`] compares what a node says with what it said before. It reads no clock and writes no file.
+//! [`NodeWatcher`] compares the hellos of a node with earlier ones. It reads no clock and writes no file.
 
 use crate::hello::{ClockFacts, NodeHello, OfferedPort};
 use crate::members::LOST;
@@ -10,23 +10,23 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Longest list of ports that an entry quotes, in characters.
+/// Longest list of ports in an entry, in characters.
 const LONGEST: usize = 400;
 
-/// Something that happened to a node.
+/// An event of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeEntry {
-    /// When it was noticed, nanoseconds since 1970 (UTC).
+    /// Time at which it was noticed, nanoseconds since 1970 (UTC).
     pub at: u64,
     #[serde(flatten)]
     pub event: NodeEvent,
 }
 
-/// See [`NodeEntry`].
+/// Kind of a [`NodeEntry`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum NodeEvent {
-    /// The operator let it in.
+    /// The operator enrolled it.
     Joined,
     /// The operator removed it.
     Removed,
@@ -39,36 +39,36 @@ pub enum NodeEvent {
     VersionChanged { from: String, to: String },
     /// It offers other ports than before.
     PortsChanged {
-        /// Interfaces with labels and speed, as before.
+        /// Interfaces with labels and speed, before the change.
         from: String,
         to: String,
     },
-    /// Its clock is disciplined otherwise than before.
+    /// Its clock has another source of discipline than before.
     ClockChanged {
-        /// What disciplined it before.
+        /// Source before the change.
         from: String,
-        /// What disciplines it now.
+        /// Source after the change.
         to: String,
     },
-    /// It was not heard for ten seconds.
+    /// It was silent for ten seconds.
     Lost,
-    /// It was heard again after that.
+    /// It said hello again after that.
     Back {
-        /// How long it was silent.
+        /// Length of the silence.
         silent: Nanos,
     },
     /// It took part in a run.
     Run(NodeRun),
 }
 
-/// What a run was for one of its nodes.
+/// A run from the point of view of one of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRun {
     pub run: RunId,
-    /// How the whole run ended: `complete`, `partial`.
+    /// Final state of the whole run: `complete`, `partial`.
     pub ended: String,
     pub verdict: String,
-    /// Whether the report has the result of this node.
+    /// True if the report has the result of this node.
     pub reported: bool,
     /// Reasons why the run is partial that name this node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,7 +76,7 @@ pub struct NodeRun {
 }
 
 impl NodeRun {
-    /// What a report says of each of its nodes.
+    /// Entries for all nodes of a report.
     pub fn of_report(report: &RunReport) -> Vec<(NodeName, Self)> {
         report.nodes.iter().map(|node| (NodeName(node.node.clone()), Self::of_node(report, node))).collect()
     }
@@ -93,13 +93,13 @@ impl NodeRun {
     }
 }
 
-/// Whether a reason names this node. A name may begin another one: `node a` is not named in `node ab: …`.
+/// True if a reason names this node. A name may begin another one: `node a` is not named in `node ab: …`.
 fn is_about(reason: &str, node: &str) -> bool {
     let rest = reason.strip_prefix(&format!("node {node}"));
     rest.is_some_and(|rest| rest.starts_with([':', ' ']))
 }
 
-/// What is compared of a hello, and when it came.
+/// Compared parts of the last hello, and the time of its arrival.
 #[derive(Clone, Debug)]
 struct LastHeard {
     incarnation: u64,
@@ -123,18 +123,19 @@ impl LastHeard {
     }
 }
 
-/// Finds what is new about nodes.
+/// Finds changes of nodes.
 #[derive(Clone, Debug, Default)]
 pub struct NodeWatcher(BTreeMap<NodeName, LastHeard>);
 
 impl NodeWatcher {
-    /// Takes in what an earlier watcher has heard of a node last, `silent` ago.
+    /// Restores the last hello that an earlier watcher received, `silent` ago.
     pub fn recall(&mut self, node: &NodeName, hello: &NodeHello, silent: Nanos, now: MonoTime) {
+        // A node that was lost before is not reported as lost again.
         let known = LastHeard { is_lost: silent >= LOST, ..LastHeard::of(hello, now - silent) };
         self.0.insert(node.clone(), known);
     }
 
-    /// A node says this; gives what is new.
+    /// Handles a hello and returns the changes.
     pub fn hear(&mut self, node: &NodeName, hello: &NodeHello, now: MonoTime) -> Vec<NodeEvent> {
         let heard = LastHeard::of(hello, now);
         let started = NodeEvent::Started { version: heard.version.clone() };
@@ -163,6 +164,7 @@ impl NodeWatcher {
         let mut lost = Vec::new();
         for (node, last) in &mut self.0 {
             let was_lost = last.is_lost;
+            // The flag is kept: a node that stays silent is reported once.
             last.is_lost = now.since(last.heard) >= LOST;
             if last.is_lost && !was_lost {
                 lost.push(node.clone());
@@ -176,7 +178,7 @@ fn ports(ports: &[OfferedPort]) -> String {
     shortened(&ports.iter().map(port).collect::<Vec<_>>().join(" "))
 }
 
-/// Whether a link is up changes with every cable and is not part of it.
+/// Leaves out the state of the link, which changes with every cable.
 fn port(port: &OfferedPort) -> String {
     let labels: String = port.labels.iter().flat_map(|label| [":", label]).collect();
     let speed = port.speed.map(|speed| format!("@{speed}")).unwrap_or_default();

@@ -1,28 +1,28 @@
-//! What is kept of a node from one controller to the next: which ports it had, and when it was heard.
+//! Memory of nodes from one controller to the next: the ports of each, and the time of its last hello.
 //!
-//! A node that is switched off says nothing, and a plan for the whole fleet has to miss it all the same.
+//! A node that is switched off sends no hello, but a plan for the whole fleet must still miss it.
 
 use crate::hello::{NodeHello, OfferedPort, ProtocolVersion};
 use serde::{Deserialize, Serialize};
 
-/// Heard again later than this, it is written down anew although nothing else has changed.
+/// Age from which a record is written again although only the time of the hello has changed.
 const WORTH_WRITING_NS: u64 = 60_000_000_000;
 
-/// A node as it last was.
+/// A node by its last hello.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownNode {
     pub labels: Vec<String>,
     pub ports: Vec<OfferedPort>,
     /// Version of packetrig there.
     pub version: String,
-    /// Form of its messages.
+    /// Version of its messages.
     pub protocol: ProtocolVersion,
-    /// When it was heard, nanoseconds since 1970 (UTC).
+    /// Time of its last hello, nanoseconds since 1970 (UTC).
     pub heard_at: u64,
 }
 
 impl KnownNode {
-    /// What a node says of itself now.
+    /// Remembers a node by its present hello.
     pub fn of(hello: &NodeHello, wall_clock_ns: u64) -> Self {
         Self {
             labels: hello.labels.clone(),
@@ -33,13 +33,14 @@ impl KnownNode {
         }
     }
 
-    /// Whether this should replace the record kept `before`.
+    /// True if this should replace the record `before`.
     pub fn is_news(&self, before: &Self) -> bool {
         let same = Self { heard_at: before.heard_at, ..self.clone() };
+        // A hello a second would otherwise be a write a second for each node of the fleet.
         same != *before || self.heard_at > before.heard_at.saturating_add(WORTH_WRITING_NS)
     }
 
-    /// The same as a hello, without an incarnation.
+    /// Converts it to a hello, without an incarnation.
     pub(crate) fn hello(&self) -> NodeHello {
         NodeHello {
             labels: self.labels.clone(),

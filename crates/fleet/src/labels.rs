@@ -15,7 +15,7 @@ use std::str::FromStr;
 /// Most labels of one node.
 const MOST: usize = 32;
 
-/// What identifies a label: two labels with the same key exclude each other.
+/// Key of a label: two labels with the same key exclude each other.
 fn key(label: &str) -> &str {
     label.split_once('=').map_or(label, |(key, _)| key)
 }
@@ -54,7 +54,7 @@ pub struct OperatorLabels(BTreeMap<String, String>);
 pub struct TooManyLabels;
 
 impl OperatorLabels {
-    /// Applies changes: all of them, or none.
+    /// Applies all changes, or none.
     pub fn apply(&mut self, changes: &[LabelChange]) -> Result<(), TooManyLabels> {
         // On a copy, so that a change which does not fit leaves nothing half done.
         let mut changed = self.0.clone();
@@ -71,17 +71,17 @@ impl OperatorLabels {
         Ok(())
     }
 
-    /// All of them, in the order of their keys.
+    /// Iterates over all labels, in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.values().map(String::as_str)
     }
 
-    /// Whether there is none.
+    /// True if there is no label.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Those that count on a node that says this of itself.
+    /// Labels that count on a node with this hello.
     pub fn in_force(&self, hello: &NodeHello) -> Vec<String> {
         let owned = keys_of_owner(hello);
         self.0
@@ -91,7 +91,7 @@ impl OperatorLabels {
             .collect()
     }
 
-    /// Those that do not count there, because the owner uses their keys.
+    /// Labels that do not count there, because the owner uses their keys.
     pub fn overruled(&self, hello: &NodeHello) -> Vec<String> {
         let owned = keys_of_owner(hello);
         self.0

@@ -1,4 +1,4 @@
-//! Who leads each node: a record for each, and how a controller takes those of all nodes of a run ([`LeadClaim`]).
+//! Leadership of nodes: a record for each node, and the claim of a controller on all nodes of a run ([`LeadClaim`]).
 //!
 //! A lead is written when it is taken and when it is given back, never in between.
 
@@ -14,36 +14,36 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Who leads a node, or led it last.
+/// Present or last leader of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLead {
     /// The controller's [`Identity::controller`].
     pub controller: String,
-    /// In which epoch. It stays when the node is given back.
+    /// Epoch of the lead. It stays when the node is given back.
     pub epoch: u64,
     pub run: RunId,
-    /// Who started the controller, for people.
+    /// User who started the controller, for people.
     pub user: String,
-    /// On which host, for people.
+    /// Host of the controller, for people.
     pub host: String,
-    /// Since when, nanoseconds since 1970 (UTC).
+    /// Begin of the lead, nanoseconds since 1970 (UTC).
     pub since_wall_ns: u64,
     pub is_free: bool,
 }
 
 impl NodeLead {
-    /// The key it is kept under.
+    /// Key of its record.
     pub fn key(node: &NodeName) -> String {
         format!("lead.{node}")
     }
 
-    /// Since when, for people.
+    /// Begin of the lead, for people.
     pub fn since(&self) -> String {
         let minutes = self.since_wall_ns / 60_000_000_000;
         format!("{:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
     }
 
-    /// The write that gives this lead back, over the revision that was seen of it.
+    /// Builds the write that gives this lead back, over the revision that was read.
     fn giving_back(&self, node: &NodeName, revision: u64) -> RecordWrite {
         let free = Self { is_free: true, ..self.clone() };
         RecordWrite { key: Self::key(node), revision: Some(revision), value: StoredRecord::written(&free) }
@@ -57,19 +57,19 @@ impl fmt::Display for NodeLead {
     }
 }
 
-/// A lead that is this controller's.
+/// A lead of this controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakenLead {
     pub node: NodeName,
     pub revision: u64,
-    /// As it is written.
+    /// The lead as it is written.
     pub lead: NodeLead,
-    /// Who led the node before.
+    /// Leader of the node before.
     pub before: Option<NodeLead>,
 }
 
-/// Gives leads back. A lead that another controller has taken over meanwhile is left alone.
-/// Returns those that could not be given back, with the reason.
+/// Gives leads back, except those that another controller has taken over meanwhile. Returns those that could not be
+/// given back, with the reason.
 pub fn give_back_leads<R: RecordStore>(
     records: &mut R,
     leads: Vec<TakenLead>,
@@ -81,7 +81,7 @@ pub fn give_back_leads<R: RecordStore>(
     let mut left = Vec::new();
     for (taken, answer) in leads.into_iter().zip(answers) {
         match answer {
-            // Stale: somebody has taken it over since, so it is not ours to give back.
+            // Another controller has taken the lead over since, so it is not ours to give back.
             Ok(_) | Err(Error::Stale(_)) => {}
             Err(error) => {
                 left.push(taken);
@@ -92,7 +92,7 @@ pub fn give_back_leads<R: RecordStore>(
     (left, failure)
 }
 
-/// Leads that may still name this controller, for a run that it does not lead any more: an answer of the records was lost.
+/// Leads that may still name this controller, for a run that it does not lead any more, because an answer of the records was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoubtfulLeads {
     pub run: RunId,
@@ -100,12 +100,13 @@ pub struct DoubtfulLeads {
 }
 
 impl DoubtfulLeads {
-    /// Reads them and gives back those of `controller` for that run. After an error the same may be tried again.
+    /// Reads the leads and gives back those of `controller` for that run. After an error the call may be repeated.
     pub fn give_back<R: RecordStore>(&mut self, records: &mut R, controller: &str) -> Result<(), Error> {
-        // Until a reading shows none: a write whose answer was lost shows only when it is read again.
+        // Repeats until a reading shows none: a write whose answer was lost shows only when the record is read again.
         while !self.nodes.is_empty() {
             let nodes: Vec<NodeName> = self.nodes.iter().cloned().collect();
             let mut own = read_leads(records, &nodes)?;
+            // Only leads for this run: the controller may lead the same nodes for another run by now.
             own.retain(|found| {
                 !found.lead.is_free && found.lead.controller == controller && found.lead.run == self.run
             });
@@ -116,7 +117,7 @@ impl DoubtfulLeads {
             for (found, answer) in own.iter().zip(answers) {
                 match answer {
                     Ok(_) => _ = self.nodes.remove(&found.node),
-                    // It was changed since it was read: it is read again.
+                    // The record has changed since it was read: it is read again.
                     Err(Error::Stale(_)) => {}
                     Err(error) => return Err(error),
                 }
@@ -131,11 +132,11 @@ impl DoubtfulLeads {
 pub struct HeldLead {
     pub lead: NodeLead,
     pub revision: u64,
-    /// What is known of that controller.
+    /// State of that controller.
     pub state: TermState,
 }
 
-/// Who leads these nodes now, of those that are led by a controller other than `me`.
+/// Present leaders of these nodes, as far as they are controllers other than `me`.
 pub fn held_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],
@@ -147,7 +148,7 @@ pub fn held_leads<R: RecordStore>(
     found.retain(|found| !found.lead.is_free && found.lead.controller != me.controller);
     let mut states = BTreeMap::new();
     for FoundLead { lead, .. } in &found {
-        // One look for each controller, however many nodes it leads.
+        // One look-up for each controller, however many nodes it leads.
         if !states.contains_key(&lead.controller) {
             let seen = watch.look_up(records, &lead.controller, is_there, now)?;
             states.insert(lead.controller.clone(), seen.state);
@@ -160,7 +161,7 @@ pub fn held_leads<R: RecordStore>(
     Ok(held.filter(|(_, held)| held.state.holds()).collect())
 }
 
-/// Leads of these nodes that were not given back, whether their controller is at work or not.
+/// Leads of these nodes that were not given back, whether their controller is alive or not.
 pub fn shown_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],
@@ -169,7 +170,7 @@ pub fn shown_leads<R: RecordStore>(
     Ok(found.filter(|found| !found.lead.is_free).map(|found| (found.node, found.lead)).collect())
 }
 
-/// A lead as it was found.
+/// A lead as it was read.
 #[derive(Clone, Debug)]
 struct FoundLead {
     node: NodeName,
@@ -177,7 +178,7 @@ struct FoundLead {
     lead: NodeLead,
 }
 
-/// The leads of these nodes, as far as there are some and they can be read.
+/// Reads the leads of these nodes, as far as they exist and can be parsed.
 fn read_leads<R: RecordStore>(records: &mut R, nodes: &[NodeName]) -> Result<Vec<FoundLead>, Error> {
     let keys: Vec<String> = nodes.iter().map(NodeLead::key).collect();
     let found = records.get_many(&keys)?;

@@ -1,10 +1,10 @@
-//! The dead man's switch: a node may send only while its controller answers.
+//! Leases: a node may send only while its controller answers.
 //!
 //! The agent asks for renewal with a [`Nonce`]; an answer lets its senders go on until the *sending* of that question
-//! plus the term, so that delay on the way can only shorten a lease. The controller remembers when it answered, and
-//! from that, without another message, when a node that it cannot hear has certainly stopped.
+//! plus the term, so that delay on the way can only shorten a lease. The controller remembers the time of its answer.
+//! It can tell from that, without another message, when a silent node has certainly stopped.
 //!
-//! It sends nothing and stops nothing itself. Whether an answer is authentic is decided before it comes here.
+//! It sends nothing and stops nothing itself. Answers are authenticated before they get here.
 //!
 //! Invariant: a lease never ends later than the sending of the last answered question plus the term.
 
@@ -12,34 +12,34 @@ use crate::message::{LeaseGrant, Nonce};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 
-/// What both sides know of leases without asking each other.
+/// Parameters of leases that both sides have without asking each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
-    /// From the sending of an answered question to the end of the lease.
+    /// Time from the sending of an answered question to the end of the lease.
     pub ttl: Nanos,
-    /// How much longer senders may go on without their controller; zero unless the owner of the nodes wants it.
+    /// Additional time for senders without their controller; zero unless the owner of the nodes wants it.
     pub grace: Nanos,
-    /// For how long receivers go on, and a result is waited for, when the controller is silent.
+    /// Time for which receivers go on, and a result is waited for, when the controller is silent.
     pub orphaned: Nanos,
 }
 
-/// For the controller to answer a question of a node.
+/// Time of the controller to answer one question of a node.
 const QUESTION_COST: Nanos = Nanos::from_micros(250);
 /// Slowest reaction behind a lease's end: the node's supervisor kills at 500 ms, and has 200 ms for it.
 const SECOND_LINE: Nanos = Nanos::from_millis(700);
 
 impl LeaseTerms {
-    /// What a fleet uses.
+    /// Terms of a fleet.
     pub const FLEET: Self = Self::of(Nanos::from_secs(2));
 
-    /// Leases of `ttl`, without grace.
+    /// Creates leases of `ttl`, without grace.
     pub const fn of(ttl: Nanos) -> Self {
         Self { ttl, grace: Nanos::ZERO, orphaned: Nanos::from_secs(30) }
     }
 
-    /// The time between two questions of a node, in a run with this many nodes. The shorter it is, the longer may be the gap in which
-    /// nothing is answered without costing a lease: with few nodes 1.8 s of 2 s. All nodes together ask 4000 times a second at most, until each
-    /// asks four times in the term.
+    /// Time between two questions of a node, in a run with this many nodes. With a short time, a longer gap without
+    /// answers costs no lease: with few nodes 1.8 s of 2 s. All nodes together ask at most 4000 times a second, until
+    /// each of them asks four times in the term.
     pub fn renew_every(self, nodes: usize) -> Nanos {
         let by_load = Nanos::new((nodes as u64).saturating_mul(QUESTION_COST.as_u64()));
         by_load.clamp(Nanos::new(self.ttl.as_u64() / 16), self.longest_renewal())
@@ -49,27 +49,27 @@ impl LeaseTerms {
         Nanos::new(self.ttl.as_u64() / 4)
     }
 
-    /// When a lease ends whose question was sent at `sent`.
+    /// End of a lease whose question was sent at `sent`.
     pub fn end(self, sent: MonoTime) -> MonoTime {
         sent + self.ttl + self.grace
     }
 
-    /// When, on the controller's clock, a node has certainly stopped whose last question it answered at `answered`: the
-    /// clocks may run differently by a thousandth.
+    /// Time on the controller's clock at which a node has certainly stopped, if its last question was answered at
+    /// `answered`: the clocks may run differently by a thousandth.
     pub fn certainly_stopped(self, answered: MonoTime) -> MonoTime {
         let term = self.ttl + self.grace;
         answered + term + Nanos::new(term.as_u64() / 1000) + SECOND_LINE
     }
 }
 
-/// What an answer came to.
+/// Effect of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAnswer {
-    /// To no question that is open, or too late to be worth anything.
+    /// The answer belongs to no open question, or is too late.
     Nothing,
-    /// Senders may go on until then.
+    /// Senders may run until this time.
     Until(MonoTime),
-    /// Nothing more may be sent.
+    /// Senders must stop now.
     Stop,
 }
 
@@ -78,24 +78,25 @@ pub enum LeaseAnswer {
 pub struct AgentLease {
     terms: LeaseTerms,
     next: u64,
-    /// Questions that an answer would still be worth something to.
+    /// Questions whose answer would still extend the lease.
     open: VecDeque<(Nonce, MonoTime)>,
-    /// The time between two questions.
+    /// Time between two questions.
     renew_every: Nanos,
-    /// The next question; `None` while no lease is wanted.
+    /// Time of the next question; `None` while no lease is wanted.
     renew_at: Option<MonoTime>,
     until: Option<MonoTime>,
 }
 
 impl AgentLease {
-    /// No lease yet. Nonces count from `first`, which no earlier start of this agent came near to.
+    /// Creates a state without a lease. Nonces count from `first`, far above those of earlier starts of this agent.
     pub const fn new(terms: LeaseTerms, first: Nonce) -> Self {
         let renew_every = terms.longest_renewal();
         Self { terms, next: first.0, open: VecDeque::new(), renew_every, renew_at: None, until: None }
     }
 
-    /// Asks this often from now on, as the controller of the run wishes; not less often than its terms want.
+    /// Sets the time between questions, as the controller of the run wishes, but within the bounds of the terms.
     pub fn renew_every(&mut self, every: Nanos) {
+        // The bounds exclude a lease that runs out between two questions, and a flood of questions.
         let longest = self.terms.longest_renewal();
         self.renew_every = every.clamp(Nanos::new(longest.as_u64() / 8), longest);
     }
@@ -104,31 +105,32 @@ impl AgentLease {
         self.terms
     }
 
-    /// A lease is wanted from now on; nothing of an earlier one holds.
+    /// Begins to ask for leases. Nothing of an earlier lease is valid any more.
     pub fn begin(&mut self, now: MonoTime) {
         self.end();
         self.renew_at = Some(now);
     }
 
-    /// No lease is wanted any more, and no answer will be taken.
+    /// Ends the lease: no questions, and no answers are accepted any more.
     pub fn end(&mut self) {
         self.renew_at = None;
         self.until = None;
         self.open.clear();
     }
 
-    /// Answers to what was asked so far are not taken any more: another controller is in charge.
+    /// Drops the open questions: answers to them are not accepted any more, because another controller leads now.
     pub fn disown(&mut self) {
         self.open.clear();
     }
 
-    /// The question to send now, if it is time.
+    /// Returns the question to send now, if it is time.
     pub fn due(&mut self, now: MonoTime) -> Option<Nonce> {
         if self.renew_at.is_none_or(|at| now < at) {
             return None;
         }
-        // Questions that were missed are not made up for.
+        // Missed questions are not made up for.
         self.renew_at = Some(now + self.renew_every);
+        // The answer to an older question could extend nothing.
         self.open.retain(|(_, sent)| now < self.terms.end(*sent));
         let nonce = Nonce(self.next);
         self.next += 1;
@@ -136,12 +138,12 @@ impl AgentLease {
         Some(nonce)
     }
 
-    /// Takes in an answer.
+    /// Handles an answer and returns its effect.
     pub fn answered(&mut self, grant: LeaseGrant, now: MonoTime) -> LeaseAnswer {
         let Some(index) = self.open.iter().position(|(nonce, _)| *nonce == grant.nonce) else {
             return LeaseAnswer::Nothing;
         };
-        // Each question is answered once: a recorded answer that is replayed finds no open question.
+        // Each question is answered once: a replayed answer finds no open question.
         let Some((_, sent)) = self.open.remove(index) else { return LeaseAnswer::Nothing };
         if !grant.go_on {
             self.end();
@@ -156,17 +158,17 @@ impl AgentLease {
         LeaseAnswer::Until(until)
     }
 
-    /// Whether senders may be at work at `time`.
+    /// True if senders may run at `time`.
     pub fn is_valid_at(&self, time: MonoTime) -> bool {
         self.until.is_some_and(|until| time < until)
     }
 
-    /// When it has to be looked at next.
+    /// Time of the next question.
     pub fn next_deadline(&self) -> Option<MonoTime> {
         self.renew_at
     }
 
-    /// When it ends, unless it is renewed.
+    /// End of the lease, unless it is renewed.
     pub const fn until(&self) -> Option<MonoTime> {
         self.until
     }
@@ -208,7 +210,7 @@ mod tests {
         let (frozen, thawed) = (1100, 1100 + 1700);
         for ms in 0..4000 {
             if let Some(nonce) = lease.due(at(ms)) {
-                // What was asked meanwhile is answered afterwards.
+                // Questions of that time are answered afterwards.
                 let is_lost = ms >= frozen && ms < thawed;
                 if !is_lost {
                     lease.answered(LeaseGrant { nonce, go_on: true }, at(ms));

@@ -1,13 +1,13 @@
 //! Run lifecycle: state machines of controller and agent, events, messages and the final report.
 //!
 //! [`controller`] and [`agent`] are pure machines: an event and the time go in, actions come out. They talk in
-//! [`message`]s over a [`fabric`] (in one process: [`local`]). What happens is one stream of [`event`]s; what came
-//! out is a [`report`], made from the node results by a pure function.
+//! [`message`]s over a [`fabric`] (in one process: [`local`]). Events of a run are one stream of [`event`]s; its result
+//! is a [`report`], which a pure function makes from the node results.
 //!
-//! It reads no clock, starts no thread and knows no data plane: `fleet-io` performs what the agent asks.
+//! This crate reads no clock, starts no thread and has no data plane: `fleet-io` executes the actions of the agent.
 //!
-//! Invariant: whatever is lost, repeated or late between the machines, every run ends; nothing is sent before every
-//! receiver is armed; receivers stop only when every sender has; a result that is missing is never counted as zero.
+//! Invariant: every run ends, even if messages between the machines are lost, repeated or late; nothing is sent before
+//! every receiver is armed; receivers stop only after every sender has; a missing result is never counted as zero.
 #![forbid(unsafe_code)]
 
 pub mod agent;

@@ -1,6 +1,6 @@
 //! The fabric inside one process: channels between threads, records and results in memory.
 //!
-//! Nothing of it outlives the process; what has to is on the disks of nodes and controller.
+//! Nothing of it outlives the process; durable state is on the disks of nodes and controller.
 
 use crate::fabric::{
     Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SEGMENT_ROOM, SegmentDelivery,
@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Samples that wait for a slow reader; newer ones are dropped, and the next to get through makes up for them.
+/// Samples that wait for a slow reader; newer ones are dropped, and the next sample that arrives makes up for them.
 const TELEMETRY_ROOM: usize = 64;
-/// Default room for segments that wait to be collected, in bytes.
+/// Default capacity for segments that wait to be collected, in bytes.
 const RESULTS_ROOM: usize = 1 << 30;
 
 /// A fabric in memory. Clones are the same fabric.
@@ -28,14 +28,14 @@ pub struct LocalFabric {
 
 #[derive(Clone, Debug)]
 struct LocalMailbox {
-    /// Nodes whose letters come here; `None` for all nodes.
+    /// Nodes whose letters are delivered here; `None` for all nodes.
     listens_to: Option<Arc<Mutex<BTreeSet<NodeName>>>>,
     letters: Sender<MessageEnvelope>,
     telemetry: Sender<MessageEnvelope>,
     dropped: Arc<AtomicU64>,
 }
 
-/// A place on the local fabric; dropping it leaves.
+/// An endpoint of the local fabric; dropping it leaves.
 #[derive(Debug)]
 pub struct LocalEndpoint {
     name: NodeName,
@@ -45,7 +45,7 @@ pub struct LocalEndpoint {
     dropped: Arc<AtomicU64>,
 }
 
-/// Segments that wait: those not taken yet, and those taken and not confirmed.
+/// Waiting segments: those not taken yet, and those taken and not confirmed.
 #[derive(Debug)]
 struct LocalResults {
     room: usize,
@@ -57,12 +57,12 @@ struct LocalResults {
 struct WaitingSegments {
     fresh: BTreeMap<SegmentId, Vec<u8>>,
     taken: BTreeMap<SegmentId, Vec<u8>>,
-    /// Who reads each run.
+    /// Reader of each run.
     readers: BTreeMap<RunId, String>,
 }
 
 impl WaitingSegments {
-    /// The run has no reader any more: what was taken of it and not confirmed waits again.
+    /// Removes the reader of a run: segments that it took and did not confirm wait again.
     fn leave(&mut self, run: &RunId) {
         self.readers.remove(run);
         let again: Vec<SegmentId> = self.taken.keys().filter(|id| id.run == *run).cloned().collect();
@@ -75,6 +75,7 @@ impl WaitingSegments {
         let mut fresh = self.fresh.keys();
         let id = fresh.find(|id| self.readers.get(&id.run).is_some_and(|own| own == reader))?.clone();
         let body = self.fresh.remove(&id)?;
+        // The token confirms the segment; until then a copy stays for the next reader.
         self.taken.insert(id.clone(), body.clone());
         Some(SegmentDelivery { token: id.clone(), id, body })
     }
@@ -86,13 +87,13 @@ impl Default for LocalResults {
     }
 }
 
-// Each of the maps is whole between any two operations on it.
+// A poisoned lock is usable: each of the maps is consistent between any two operations on it.
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LocalFabric {
-    /// A fabric that keeps at most this many bytes of results.
+    /// Creates a fabric that keeps at most this many bytes of results.
     pub fn with_room(room: usize) -> Self {
         Self { results: Arc::new(LocalResults { room, ..LocalResults::default() }), ..Self::default() }
     }
@@ -116,6 +117,7 @@ impl Fabric for LocalFabric {
         let (letters, letters_in) = unbounded();
         let (telemetry, telemetry_in) = bounded(TELEMETRY_ROOM);
         let dropped = Arc::new(AtomicU64::new(0));
+        // A node has one controller, and the only controller has all nodes: neither needs a list.
         let hears_everybody = !name.is_controller() || name == NodeName::controller();
         let listens_to = (!hears_everybody).then(Arc::default);
         let mailbox = LocalMailbox { listens_to, letters, telemetry, dropped: Arc::clone(&dropped) };
@@ -143,24 +145,25 @@ impl Fabric for LocalFabric {
 }
 
 impl LocalEndpoint {
-    /// The sender's name as the receiver sees it. To nodes, all controllers have one name.
+    /// The sender's name as the receiver sees it. All controllers have one name to nodes.
     fn said_by(&self) -> NodeName {
         if self.name.is_controller() { NodeName::controller() } else { self.name.clone() }
     }
 
-    /// To every controller that listens.
+    /// Delivers to every controller that listens.
     fn post_to_controllers(&self, letter: &MessageEnvelope) -> Result<(), Error> {
         let places = self.fabric.places();
         let controllers = places.iter().filter(|(name, _)| name.is_controller());
         let controllers: Vec<_> =
             controllers.map(|(name, mailbox)| (name.clone(), mailbox.clone())).collect();
+        // The lock is released before the letters are delivered, so that no endpoint waits for another.
         drop(places);
         if controllers.is_empty() {
             return Err(Error::Unknown(NodeName::controller()));
         }
         for (name, mailbox) in controllers {
             if mailbox.hears(letter) {
-                // A controller that has just left is gone; the others still get it.
+                // A controller that has just left is gone; the others still get the letter.
                 _ = mailbox.put(&name, letter.clone());
             }
         }
@@ -193,7 +196,7 @@ impl Endpoint for LocalEndpoint {
         let others: Vec<_> = self.fabric.places().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
         for (to, mailbox) in others.into_iter().filter(|(name, _)| *name != self.name) {
             let letter = MessageEnvelope { from: self.said_by(), body: body.clone() };
-            // A member that has just left is gone; the others still get it.
+            // A member that has just left is gone; the others still get the letter.
             _ = mailbox.put(&to, letter);
         }
         Ok(())
@@ -209,11 +212,11 @@ impl Endpoint for LocalEndpoint {
     }
 
     fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
-        // First, because `select!` chooses at random among channels that are ready.
+        // Letters come first, because `select!` chooses at random among channels that are ready.
         if let Ok(letter) = self.letters.try_recv() {
             return Some(letter);
         }
-        // Neither channel closes while this endpoint lives: the fabric holds its senders.
+        // Neither channel closes while this endpoint exists: the fabric holds its senders.
         select! {
             recv(self.letters) -> letter => letter.ok(),
             recv(self.telemetry) -> sample => sample.ok(),
@@ -301,6 +304,7 @@ impl ResultOutlet for LocalOutgoing {
             return Err(Error::TooLarge(body.len()));
         }
         let mut waiting = lock(&self.0.waiting);
+        // A repetition after a lost answer: the first copy counts.
         if waiting.fresh.contains_key(id) || waiting.taken.contains_key(id) {
             return Ok(());
         }
@@ -314,7 +318,7 @@ impl ResultOutlet for LocalOutgoing {
     }
 }
 
-/// A controller's end. Dropping it leaves all its runs.
+/// A controller's end of result delivery. Dropping it leaves all its runs.
 #[derive(Debug)]
 pub struct LocalIncoming {
     results: Arc<LocalResults>,
@@ -367,6 +371,7 @@ impl ResultInlet for LocalIncoming {
     fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<SegmentId>> {
         let mut next = None;
         let waiting = lock(&self.results.waiting);
+        // The condition takes the segment itself, under the lock: two readers never get the same one.
         drop(self.results.came.wait_timeout_while(waiting, within.to_std(), |waiting| {
             next = waiting.next_of(&self.reader);
             next.is_none()
@@ -376,7 +381,7 @@ impl ResultInlet for LocalIncoming {
 
     fn confirm(&mut self, token: SegmentId) -> Result<(), Error> {
         let mut waiting = lock(&self.results.waiting);
-        // One that was replaced can confirm nothing.
+        // A reader that was replaced can confirm nothing.
         if waiting.readers.get(&token.run) != Some(&self.reader) {
             return Err(Error::Unanswered(format!(
                 "{} does not read run {} any more",

@@ -1,9 +1,9 @@
-//! Who belongs to the fleet: what each node said of itself last, and how long ago that was.
+//! Members of the fleet: the last hello of each node, and its age.
 //!
-//! It is fed with [`NodeHello`]s and the time. A lost node was only not heard: it may still send until its lease ends.
+//! Input are [`NodeHello`]s and the time. A lost node is only silent: it may still send until its lease ends.
 //!
-//! Invariant: a new incarnation is a restart, however quickly the node came back; a late hello of an earlier
-//! incarnation changes nothing.
+//! Invariant: a new incarnation is a restart, however quickly the node came back; a late hello of an
+//! earlier incarnation changes nothing.
 
 mod row;
 
@@ -22,20 +22,20 @@ use std::fmt;
 
 /// Silence after which a node is suspect. It says hello once a second.
 pub const SUSPECT: Nanos = Nanos::from_secs(3);
-/// Silence after which it is lost.
+/// Silence after which a node is lost.
 pub const LOST: Nanos = Nanos::from_secs(10);
 
-/// Earlier incarnations of a node that are remembered.
+/// Number of earlier incarnations of a node that are remembered.
 const LIVES: usize = 4096;
 
-/// How recently a node was heard.
+/// Age class of a node's last hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodePresence {
     Fresh,
-    /// Not for [`SUSPECT`].
+    /// Silent for [`SUSPECT`].
     Suspect,
-    /// Not for [`LOST`].
+    /// Silent for [`LOST`].
     Lost,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for NodePresence {
     }
 }
 
-/// Why a node and this controller cannot work together.
+/// Difference of versions that keeps a node and this controller from working together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error(
     "its packetrig {version} speaks protocol {}.{}; this controller accepts {}.{} and {}.{}",
@@ -73,7 +73,7 @@ pub struct NodeSkew {
 }
 
 impl NodeSkew {
-    /// What is between `hello` and a controller that speaks `ours`: majors must be equal, minors equal or one less.
+    /// Compares `hello` with a controller of version `ours`: majors must be equal, minors equal or one less.
     pub fn between(hello: &NodeHello, ours: ProtocolVersion) -> Option<Self> {
         let node = hello.protocol;
         let fits = node.major == ours.major && (node.minor == ours.minor || node.minor + 1 == ours.minor);
@@ -81,19 +81,19 @@ impl NodeSkew {
     }
 }
 
-/// Something about a node is other than before.
+/// A change of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberChange {
-    /// Heard for the first time.
+    /// First hello of the node.
     Joined(NodeName),
-    /// Its agent began anew: whatever it was doing is over.
+    /// Its agent was restarted: its earlier work is lost.
     Restarted {
         node: NodeName,
-        /// The run it took part in, as far as was known.
+        /// The run that it took part in, by its last hello.
         lost: Option<MessageHead>,
     },
-    /// Heard more or less recently than before.
+    /// The age class of its last hello has changed.
     Presence(NodeName, NodePresence),
 }
 
@@ -103,20 +103,20 @@ pub struct FleetMember {
     heard: MonoTime,
     presence: NodePresence,
     earlier: BTreeSet<u64>,
-    /// It was not heard by this controller; for how long it was silent when it was remembered.
+    /// Age of the hello when it was restored from an earlier controller; `None` once this controller has received one itself.
     remembered: Option<Nanos>,
 }
 
 impl FleetMember {
-    /// What it said last.
+    /// Its last hello to a controller.
     pub const fn hello(&self) -> &NodeHello {
         &self.hello
     }
-    /// How recently it was heard.
+    /// Age class of its last hello.
     pub const fn presence(&self, now: MonoTime) -> NodePresence {
         NodePresence::after(self.silent(now))
     }
-    /// Whether this controller has heard it, or only remembers it.
+    /// True if this controller has received a hello of it, and does not only remember it.
     pub const fn was_heard(&self) -> bool {
         self.remembered.is_none()
     }
@@ -124,13 +124,13 @@ impl FleetMember {
         let before = if let Some(before) = self.remembered { before } else { Nanos::ZERO };
         Nanos::new(now.since(self.heard).as_u64().saturating_add(before.as_u64()))
     }
-    /// Why this controller cannot work with it.
+    /// Difference of versions that keeps this controller from working with it.
     pub fn skew(&self) -> Option<NodeSkew> {
         NodeSkew::between(&self.hello, PROTOCOL)
     }
 }
 
-/// A node's part in an attempt of a run, which is still with the node.
+/// Part of a node in an attempt of a run, whose result is still on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UncollectedPart {
     pub node: NodeName,
@@ -139,7 +139,7 @@ pub struct UncollectedPart {
     pub segments: u64,
 }
 
-/// The nodes heard so far.
+/// The nodes known so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetMembers {
     nodes: BTreeMap<NodeName, FleetMember>,
@@ -148,8 +148,9 @@ pub struct FleetMembers {
 }
 
 impl FleetMembers {
-    /// Takes in what a node says of itself.
+    /// Handles a hello of a node.
     pub fn hear(&mut self, from: &NodeName, hello: NodeHello, now: MonoTime) -> Vec<MemberChange> {
+        // A remembered node counts as new: this controller had no hello of it.
         let heard_before = self.nodes.get_mut(from).filter(|member| member.remembered.is_none());
         let Some(member) = heard_before else {
             let member = FleetMember {
@@ -162,6 +163,7 @@ impl FleetMembers {
             self.nodes.insert(from.clone(), member);
             return vec![MemberChange::Joined(from.clone())];
         };
+        // A late hello of an earlier incarnation must not undo the restart.
         if member.earlier.contains(&hello.incarnation) {
             return Vec::new();
         }
@@ -182,9 +184,9 @@ impl FleetMembers {
         changes
     }
 
-    /// Puts in what an earlier controller knew of a node that this one has not heard.
+    /// Restores a node that an earlier controller knew and this one has not received a hello of.
     pub fn recall(&mut self, node: &NodeName, known: &KnownNode, wall_clock_ns: u64, now: MonoTime) {
-        // However recent the note is: this controller itself has not heard the node, so it counts as lost.
+        // The age of the record does not matter: this controller itself has no hello of the node, so it counts as lost.
         let silent = Nanos::new(wall_clock_ns.saturating_sub(known.heard_at)).max(LOST);
         self.nodes.entry(node.clone()).or_insert_with(|| FleetMember {
             hello: known.hello(),
@@ -195,12 +197,12 @@ impl FleetMembers {
         });
     }
 
-    /// Labels that the operator has given to nodes, in place of those that were assigned before.
+    /// Replaces the labels that the operator has given to nodes.
     pub fn assign_labels(&mut self, labels: BTreeMap<NodeName, OperatorLabels>) {
         self.labels = labels;
     }
 
-    /// Nodes that controllers lead now, in place of what was known before.
+    /// Replaces the nodes that controllers lead now.
     pub fn assign_leads(&mut self, leads: BTreeMap<NodeName, NodeLead>) {
         self.leads = leads;
     }
@@ -216,23 +218,23 @@ impl FleetMembers {
         silent.collect()
     }
 
-    /// Forgets a node: its owner took it out.
+    /// Forgets a node: its owner removed it.
     pub fn forget(&mut self, node: &NodeName) {
         self.nodes.remove(node);
     }
 
-    /// A node by name.
+    /// Returns a node by name.
     pub fn get(&self, node: &NodeName) -> Option<&FleetMember> {
         self.nodes.get(node)
     }
 
-    /// All nodes by name.
+    /// Iterates over all nodes by name.
     pub fn iter(&self) -> impl Iterator<Item = (&NodeName, &FleetMember)> {
         self.nodes.iter()
     }
 
-    /// The highest epoch that any of these nodes has seen: that of a controller which leads them must be above it. The filter comes
-    /// before the maximum: a forged number of one node must not hide the epochs of the others.
+    /// Highest epoch that any of these nodes has seen: a controller that leads them needs a higher one. The filter
+    /// comes before the maximum: a forged number of one node must not hide the epochs of the others.
     pub fn highest_epoch(&self, nodes: &BTreeSet<NodeName>) -> u64 {
         let epochs = nodes.iter().filter_map(|node| Some(self.nodes.get(node)?.hello.epoch));
         epochs.filter(|epoch| *epoch < LAST_EPOCH).max().unwrap_or(0)
@@ -358,7 +360,8 @@ mod tests {
         assert_eq!(row(20_000).hindrance(None).unwrap(), "it does not answer; it was last heard 20s ago");
     }
 
-    /// A controller of protocol 2 would lead the whole fleet, and a node of it tells nobody in which epoch it is led.
+    /// A controller of protocol 2 would lead the whole fleet, and a node of that version reports to nobody in which
+    /// epoch it is led.
     #[test]
     fn a_controller_of_protocol_2_and_a_fleet_of_protocol_3_refuse_each_other_by_name() {
         let (two, three) = (ProtocolVersion { major: 2, minor: 0 }, PROTOCOL);

@@ -1,7 +1,7 @@
-//! What controller and agents say to each other.
+//! Messages between controller and agents.
 //!
-//! Every message carries a [`MessageHead`]; an agent refuses what belongs to an older epoch or attempt. Commands and replies
-//! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
+//! Every message carries a [`MessageHead`]; an agent refuses messages of an older epoch or attempt. Commands and
+//! replies may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
 mod change;
 mod names;
@@ -24,68 +24,68 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What a message belongs to.
+/// Identifies the run, attempt and epoch that a message belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MessageHead {
     pub run: RunId,
-    /// Which attempt to start it, from 1. A higher attempt begins with [`NodeCommand::Prepare`].
+    /// Number of the attempt to start the run, from 1. A higher attempt begins with [`NodeCommand::Prepare`].
     pub attempt: u32,
-    /// Number of the lead of its nodes. A lower one is refused.
+    /// Fencing token: number of the lead of its nodes. A lower one is refused.
     pub epoch: u64,
-    /// The plan all must mean.
+    /// Hash of the plan, equal on all nodes.
     pub plan: PlanHash,
 }
 
-/// What a node needs to prepare a run.
+/// Input of a node that prepares a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunPreparation {
     /// The plan's document, or this node's part of it.
     pub document: SentDocument,
-    /// Whose part it is; absent if it is the whole.
+    /// Hash of the whole plan if the document is a part; absent if it is the whole.
     #[serde(default)]
     pub part_of: Option<PlanHash>,
     #[serde(flatten)]
     pub terms: RunTerms,
-    /// Id of the run, by which nodes name its frames should they arrive in a later one.
+    /// Id of the run, by which nodes name its frames if they arrive in a later one.
     #[serde(default)]
     pub run: String,
-    /// Interfaces the user confirmed although they look like part of a real network, as locations.
+    /// Interfaces that the user confirmed although they look like part of a real network, as locations.
     pub confirmed: Vec<String>,
-    /// Where this node writes captures.
+    /// Directory for captures on this node.
     pub capture_dir: Option<String>,
-    /// Where each port of the plan is, by its index; empty when all are here.
+    /// Place of each port of the plan, by its index; empty when all are here.
     #[serde(default, with = "sparse_places")]
     pub places: Vec<PortPlace>,
-    /// How often the node says what it counts; 0 is as often as it likes.
+    /// Interval of the node's telemetry; 0 leaves it to the node.
     #[serde(default)]
     pub say_every: Nanos,
-    /// How often a node asks for its lease; absent in messages of earlier versions.
+    /// Interval at which a node renews its lease; absent in messages of earlier versions.
     #[serde(default)]
     pub renew_every: Option<Nanos>,
-    /// Right after this run the controller means to begin another one on the same ports: until then the node may keep them
-    /// open, this long at most. 0: it closes them.
+    /// Maximum time for which the node may keep its ports open after the run, because the controller means to begin
+    /// another one on the same ports. 0: it closes them.
     #[serde(default)]
     pub keep_ports_ns: Nanos,
-    /// With whom nodes compare their clocks.
+    /// Server with which nodes compare their clocks.
     #[serde(default)]
     pub clock: Option<ClockServer>,
 }
 
-/// Where the controller's clock can be asked.
+/// Address and key of the controller's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockServer {
-    /// Its addresses; whichever answers fastest.
+    /// Its addresses; the node uses the one that answers fastest.
     pub at: Vec<SocketAddr>,
-    /// Seals questions and answers. Each node has its own.
+    /// Seals questions and answers. Each node has its own key.
     pub key: ClockKey,
-    /// By it the controller knows which node's key that is.
+    /// Number by which the controller recognises the node's key.
     #[serde(default)]
     pub key_number: u64,
-    /// Names the clock itself, as [`crate::hello::ClockFacts::identity`] does.
+    /// Name of the clock itself, as in [`crate::hello::ClockFacts::identity`].
     pub identity: String,
 }
 
-/// Seals the probes of clocks.
+/// Key that seals the probes of clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClockKey(pub [u8; 32]);
@@ -96,7 +96,7 @@ impl fmt::Debug for ClockKey {
     }
 }
 
-/// Where a port is.
+/// Place of a port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PortPlace {
     pub node: NodeName,
@@ -105,18 +105,18 @@ pub struct PortPlace {
 }
 
 impl PortPlace {
-    /// Stands for a place that does not concern the node that is told.
+    /// Placeholder for a place that does not concern the receiving node.
     pub const fn elsewhere() -> Self {
         Self { node: NodeName(String::new()), interface: String::new() }
     }
 
-    /// Whether it is [`Self::elsewhere`].
+    /// True if it is [`Self::elsewhere`].
     pub const fn is_elsewhere(&self) -> bool {
         self.node.0.is_empty()
     }
 }
 
-/// What ended the senders of a node.
+/// Reason for which the senders of a node stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
@@ -125,46 +125,46 @@ pub enum StopReason {
     Told,
     /// Their lease was not renewed.
     LeaseOver,
-    /// There was no lease at T: nothing was sent.
+    /// No lease was valid at T: nothing was sent.
     NoLease,
-    /// The longest duration that the node's owner allows.
+    /// The longest duration that the node's owner allows was reached.
     OwnersLimit,
 }
 
-/// From the controller to an agent.
+/// Command of the controller to an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeCommand {
     /// Read the plan, open the ports.
     Prepare(Box<RunPreparation>),
-    /// Receive from now on, and say so.
+    /// Begin to receive, and reply.
     Arm,
     /// Be ready to send at `start`. Refused later than `guard` before it.
     Commit {
         start: MonoTime,
-        /// How long before T an acknowledgement is still worth something.
+        /// Time before T until which an acknowledgement is accepted.
         guard: Nanos,
     },
-    /// All are ready: the start that was committed holds.
+    /// All nodes are ready: the start that was committed is final.
     Confirm {
-        /// The instant T once more.
+        /// The start time T again.
         start: MonoTime,
     },
-    /// How far are you?
+    /// Report the progress of this node.
     Query,
-    /// Change something. Each number is done once.
+    /// Make a change. Each number is done once.
     Steer(Box<ChangeOrder>),
     /// Take a step of a change. Each step of a number is done once.
     Step {
-        /// Which change, from 1; the numbers are those of [`NodeCommand::Steer`].
+        /// Number of the change, from 1; the numbers are those of [`NodeCommand::Steer`].
         number: u64,
         step: Box<ChangeStep>,
     },
-    /// Send nothing more; go on receiving.
+    /// Send nothing more, but go on receiving.
     Stop,
     /// All senders are done and the path has drained: stop receiving, account, report.
     Finish {
-        /// What every stream of the run sent, as far as it is known.
+        /// Frame totals of every stream of the run, as far as they are known.
         sent: Arc<[SentTotal]>,
     },
     /// The result is safe with the controller; forget the run.
@@ -173,42 +173,42 @@ pub enum NodeCommand {
     Abort,
 }
 
-/// From an agent to the controller. Each is the answer to a command, and is repeated when the command is.
+/// Reply of an agent to the controller. Each answers a command, and is repeated when the command is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeReply {
     Prepared {
-        /// What they turned out to be.
+        /// Properties of the open ports.
         ports: Vec<PortInfo>,
     },
     Armed,
     Committed,
     /// The commit came too late; it was not accepted.
     Late,
-    /// Will start at T.
+    /// The node will start at T.
     Confirmed,
-    /// T has passed; sending, if there is something to send.
+    /// T has passed; the node sends, if it has streams to send.
     Started,
-    /// Streams are held for a change, or it cannot be and nothing was changed.
+    /// Streams are held for a change, or that failed and nothing was changed.
     Held {
         number: u64,
-        /// Why it cannot be.
+        /// Reason of the failure.
         fault: Option<NodeFault>,
-        /// Those that are sent here.
+        /// The held streams that are sent here.
         held: Vec<HeldStream>,
     },
-    /// Receivers know what a change brings.
+    /// Receivers have the new takes of a change.
     Announced {
         number: u64,
-        /// Why they do not.
+        /// Reason of a failure.
         fault: Option<NodeFault>,
     },
-    /// A change is done or undone, or could not be and nothing was changed.
+    /// A change was made or undone, or it failed and nothing was changed.
     Steered {
         number: u64,
-        /// Why it could not be.
+        /// Reason of the failure.
         fault: Option<NodeFault>,
-        /// The counts right after it, so that they are known together with the change.
+        /// The counts right after it, so that they arrive together with the change.
         sample: Box<CountSample>,
     },
     /// Every sender of this node is done.
@@ -217,18 +217,18 @@ pub enum NodeReply {
         #[serde(default)]
         why: StopReason,
     },
-    /// The accounts of this node. Shared: they are large, and may be asked for again.
+    /// The accounts of this node. Shared, because they are large and may be asked for again.
     Result(Arc<NodeResult>),
-    /// The accounts of this node are closed and safe on its disk, and go their own way to the controller.
+    /// The accounts of this node are closed and safe on its disk, and are delivered separately.
     Spooled {
-        /// In how many segments.
+        /// Number of segments of the accounts.
         segments: u64,
     },
     /// The run is given up and forgotten.
     Aborted,
-    /// Not this command, not now; nothing was changed.
+    /// The command was refused; nothing was changed.
     Refused(String),
-    /// It went wrong here; the ports are closed.
+    /// The run failed on this node; the ports are closed.
     Failed(NodeFault),
 }
 
@@ -239,23 +239,23 @@ pub enum MessageBody {
     Reply(MessageHead, NodeReply),
     /// Agent to controller: counts so far. May be lost.
     Telemetry(MessageHead, Box<CountSample>),
-    /// Agent to controller: how its clock compares with the controller's. Said when it is armed.
+    /// Agent to controller: comparison of its clock with the controller's. Sent when it is armed.
     Clock(MessageHead, Box<ClockRecord>),
-    /// Controller to agent: how the clocks of those who send to it compare. Said before every confirmation.
+    /// Controller to agent: clock comparisons of the nodes that send to it. Sent before every confirmation.
     Clocks(MessageHead, Vec<(NodeName, ClockFit)>),
-    /// Agent to controller: may I go on? See [`crate::lease`].
+    /// Agent to controller: question for a renewal of the lease. See [`crate::lease`].
     Renew(MessageHead, Nonce),
-    /// Controller to agent: the answer.
+    /// Controller to agent: answer to that question.
     Granted(MessageHead, LeaseGrant),
-    /// Controller to everyone: who is there? Answered with a hello that names this call.
+    /// Controller to all nodes: request for a hello that names this call.
     RollCall(Nonce),
-    /// Agent to controller: I am; also said once a second without being asked. May be lost.
+    /// Agent to controller: hello, on request and once a second. May be lost.
     Hello(Box<NodeHello>),
     /// Controller to agent: these segments are safe.
     Stored(StoredWatermark),
 }
 
-/// Tells questions apart: renewals of a lease, roll calls. The asking side never uses one twice.
+/// Number of a question: renewals of a lease, roll calls. The asking side never uses one twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(pub u64);
@@ -264,20 +264,20 @@ pub struct Nonce(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseGrant {
     pub nonce: Nonce,
-    /// Go on, or stop sending now.
+    /// True: go on. False: stop sending now.
     pub go_on: bool,
 }
 
-/// All segments of a node's part in a run below this number are stored by the controller.
+/// Watermark: all segments of a node's part in a run below this number are stored by the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredWatermark {
     pub run: RunId,
     pub attempt: u32,
-    /// The first number that is not known to be stored.
+    /// First number that may not be stored yet.
     pub below: u64,
 }
 
-/// A message under way.
+/// A message with its sender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MessageEnvelope {
     pub from: NodeName,
@@ -285,7 +285,7 @@ pub struct MessageEnvelope {
 }
 
 impl MessageBody {
-    /// Whether the fabric may drop it when the other side is slow.
+    /// True if the fabric may drop it when the other side is slow.
     pub const fn may_be_dropped(&self) -> bool {
         matches!(self, Self::Telemetry(..) | Self::Hello(_))
     }

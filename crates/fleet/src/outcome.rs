@@ -1,27 +1,27 @@
-//! The states of a run, and how it can end.
+//! States of a run, and its outcomes.
 
 use packetrig_units::Blame;
 use packetrig_units::text::deserialize_line;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where a run is.
+/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
-    /// Nothing has been asked of anyone.
+    /// No node has got a command yet.
     Draft,
     /// Nodes read the plan, open ports and begin to receive.
     Preparing,
     Armed,
-    /// The start instant is given out.
+    /// The start time is given out.
     Committed,
-    /// All accepted it; it holds.
+    /// All nodes accepted it; it is final.
     Confirmed,
     Running,
-    /// Senders are done; what is under way still arrives.
+    /// Senders are done; frames in flight still arrive.
     Draining,
-    /// Receivers stop; results come in.
+    /// Receivers stop; results arrive.
     Collecting,
     /// Ended: all results are here.
     Complete,
@@ -34,14 +34,14 @@ pub enum RunState {
 }
 
 impl RunState {
-    /// Whether nothing comes after it.
+    /// True if no state follows.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Complete | Self::Partial | Self::Aborted | Self::Failed)
     }
 }
 
 impl RunState {
-    /// What happens in this state, for a person who watches the run.
+    /// Present activity, for a person who watches the run.
     pub const fn activity(self) -> &'static str {
         match self {
             Self::Draft => "reading the plan",
@@ -78,11 +78,11 @@ impl fmt::Display for RunState {
     }
 }
 
-/// What went wrong on a node, as it travels.
+/// A fault of a node, as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFault {
     pub blame: Blame,
-    /// What and where; a lower-case fragment. One that was read is one line.
+    /// Fault and place; a lower-case fragment. A text from a message is one line.
     #[serde(deserialize_with = "deserialize_line::<LONGEST_FAULT, _>")]
     pub text: String,
 }
@@ -97,22 +97,22 @@ impl fmt::Display for NodeFault {
 }
 
 impl NodeFault {
-    /// No start time suited all nodes of a run. Nothing was sent.
+    /// Fault of a run without a start time that suited all nodes. Nothing was sent.
     pub(crate) fn no_common_start(attempts: u32, late: &str) -> Self {
         Self { blame: Blame::Peer, text: format!("{NO_START} in {attempts} attempts{late}") }
     }
 
-    /// Whether the same run may well start at the next try.
+    /// True if a repetition of the run may well start.
     pub fn is_late_start(&self) -> bool {
         self.text.starts_with(NO_START) || self.text.contains(SPLIT_START)
     }
 }
 
 const NO_START: &str = "no start time was accepted by all nodes";
-/// In each reason that a node did not start with the others.
+/// Marks each reason of a node that did not start with the others.
 pub(crate) const SPLIT_START: &str = "(split_start)";
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum RunOutcome {
@@ -122,7 +122,7 @@ pub enum RunOutcome {
         stopped: bool,
     },
     Partial {
-        /// What, each with its node.
+        /// Missing parts, each with its node.
         reasons: Vec<String>,
         /// The user stopped it.
         stopped: bool,
@@ -134,7 +134,7 @@ pub enum RunOutcome {
 }
 
 impl RunOutcome {
-    /// The final state it belongs to.
+    /// Final state of this outcome.
     pub const fn state(&self) -> RunState {
         match self {
             Self::Complete { .. } => RunState::Complete,
@@ -143,15 +143,15 @@ impl RunOutcome {
             Self::Failed { .. } => RunState::Failed,
         }
     }
-    /// What is missing, each with its node.
+    /// Missing parts, each with its node.
     pub fn reasons(&self) -> &[String] {
         if let Self::Partial { reasons, .. } = self { reasons } else { &[] }
     }
-    /// Whether some of its nodes started and others did not, because the start was confirmed too late to them.
+    /// True if some nodes started and others did not, because the confirmation reached them too late.
     pub fn is_split_start(&self) -> bool {
         self.reasons().iter().any(|reason| reason.contains(SPLIT_START))
     }
-    /// Whether the user stopped it before its plan ended or asked to give it up.
+    /// True if the user stopped or aborted it before the end of its plan.
     pub const fn was_stopped(&self) -> bool {
         matches!(self, Self::Complete { stopped: true } | Self::Partial { stopped: true, .. } | Self::Aborted)
     }

@@ -1,29 +1,29 @@
-//! Values as the bytes of segments and of long letters: JSON, compressed.
+//! Values as bytes of segments and of long letters: compressed JSON.
 //!
-//! The bytes may come from a stranger. Invariant: reading takes time and memory in proportion to the compressed
-//! bytes, [`RATIO`] bytes of JSON for each of them and [`FREE`] besides, and never more JSON than [`MOST`]. It is read as it is
-//! unpacked: the text is nowhere as a whole.
+//! The bytes may come from a stranger. Invariant: reading takes time and memory in proportion to the compressed bytes,
+//! [`RATIO`] bytes of JSON for each of them and [`FREE`] besides, and never more JSON than [`MOST`]. The JSON is parsed
+//! while it is unpacked: the whole text is never in memory.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufReader, BufWriter, Read};
 
-/// Fast, and most of what can be gained: names of members repeat without end.
+/// Compression level: fast, with most of the possible gain, because names of members repeat without end.
 const LEVEL: i32 = 3;
-/// Most bytes of JSON in a value. A node's result of ten thousand streams has tens of MB.
+/// Maximum bytes of JSON in a value. A node's result of ten thousand streams has tens of MB.
 pub const MOST: u64 = 256 << 20;
-/// Most bytes of JSON for each byte it is packed in. Results of real runs have 5 to 30.
+/// Maximum bytes of JSON for each packed byte. Results of real runs have 5 to 30.
 pub const RATIO: u64 = 128;
 /// Bytes of JSON that even the shortest input may hold.
 pub const FREE: u64 = 1 << 20;
-/// Most that a decoder remembers, as a power of two; level 3 needs 2^21.
+/// Maximum window of a decoder, as a power of two; level 3 needs 2^21.
 const WINDOW_LOG: u32 = 22;
-/// What the text passes through.
+/// Size of the buffer for the text.
 const BUFFER: usize = 64 << 10;
 /// A frame of zstd whose content decoders skip (RFC 8878, 3.1.2).
 const SKIPPED: [u8; 4] = 0x184d_2a50_u32.to_le_bytes();
 
-/// `value` as bytes.
+/// Packs `value`.
 pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
     let mut counter = ByteCounter { inner: &mut encoder, bytes: 0 };
@@ -37,7 +37,7 @@ pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     Ok(packed)
 }
 
-/// The same of a value that is JSON already.
+/// Packs a value that is JSON already.
 pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut packed = zstd::encode_all(text, LEVEL)?;
     pad(&mut packed, text.len() as u64);
@@ -46,8 +46,7 @@ pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
 
 /// Makes the packed bytes long enough for a reader, which expands them by [`RATIO`] at most.
 fn pad(packed: &mut Vec<u8>, text: u64) {
-    // A text that repeats itself very often is packed too well for that limit. A frame without meaning fills
-    // it up.
+    // A text that repeats itself very often is packed too well for that limit. An empty frame fills it up.
     let length = packed.len() as u64;
     let Some(missing) = text.div_ceil(RATIO).checked_sub(length).filter(|_| text > FREE) else { return };
     // Even the largest frame is enough for 512 GiB of text, far more than a reader takes.
@@ -62,21 +61,22 @@ fn clamp_to_u32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// What [`pack`] made bytes of.
+/// Unpacks a value of [`pack`].
 pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     unpack_within(bytes, (bytes.len() as u64).saturating_mul(RATIO).clamp(FREE, MOST))
 }
 
-/// The same of a value that has at most so many bytes of JSON.
+/// Unpacks a value that has at most `most` bytes of JSON.
 pub fn unpack_within<T: DeserializeOwned>(bytes: &[u8], most: u64) -> io::Result<T> {
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
+    // The default limit of zstd would let a few bytes allocate a window of 128 MiB.
     decoder.window_log_max(WINDOW_LOG)?;
     let mut text = LimitedReader { inner: decoder, left: most, most };
     let value = serde_json::from_reader(BufReader::with_capacity(BUFFER, &mut text));
     Ok(value?)
 }
 
-/// Counts what is written.
+/// Counts the bytes that are written.
 struct ByteCounter<'a, W> {
     inner: &'a mut W,
     bytes: u64,
@@ -94,7 +94,7 @@ impl<W: io::Write> io::Write for ByteCounter<'_, W> {
     }
 }
 
-/// Reads up to a limit; more is an error, not an end.
+/// Reads up to a limit; more bytes are an error, not an end.
 struct LimitedReader<R> {
     inner: R,
     left: u64,

@@ -1,10 +1,10 @@
-//! What the owner of a node lets others send from it.
+//! Permission of the owner of a node for traffic from it.
 //!
-//! The owner writes a file on the node; no message can widen it. The node checks every plan against it before it opens a
-//! port, and every change of a plan under way. It sees the plan, not the frames: limits that only the time shows (how
-//! long an endless stream goes on, how much a capture holds) are for the agent to keep.
+//! The owner writes a file on the node; no message can widen it. The node checks every plan against it before it opens
+//! a port, and every change of a running plan. It sees the plan, not the frames: the agent enforces limits that depend
+//! on time (the duration of an endless stream, the size of a capture).
 //!
-//! Invariant: what cannot be bounded is refused, unless everything of its kind is allowed.
+//! Invariant: traffic without a bound is refused, unless everything of its kind is allowed.
 
 mod file;
 mod network;
@@ -30,22 +30,22 @@ pub const USUAL_DURATION: Nanos = Nanos::from_secs(3600);
 /// A port that is lent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PermittedPort {
-    /// As a location of this machine: `eth1` or `ns/eth1`.
+    /// Location on this machine: `eth1` or `ns/eth1`.
     pub interface: String,
     pub labels: Vec<String>,
-    /// The owner knows that it looks like part of a real network.
+    /// The owner has confirmed it although it looks like part of a real network.
     pub confirmed: bool,
-    /// Most on the line (layer 1).
+    /// Maximum rate on the line (layer 1).
     pub max_rate: Option<BitRate>,
-    /// Most frames per second.
+    /// Maximum frames per second.
     pub max_frames_per_second: Option<u64>,
     pub max_mtu: Option<u32>,
 }
 
-/// What the owner allows. The default is that of a node without a file: test networks only.
+/// Permission of the owner. The default is that of a node without a file: test networks only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LendingPermit {
-    /// What the owner calls the node.
+    /// Labels of the node from its owner.
     pub labels: Vec<String>,
     /// The ports lent; `None`: every interface that carries no default route.
     pub ports: Option<Vec<PermittedPort>>,
@@ -55,13 +55,13 @@ pub struct LendingPermit {
     pub macs: PermittedMacs,
     /// Longest time to send.
     pub max_duration: Nanos,
-    /// Most bytes of captures that leave the machine after a run; `None`: as much as there is.
+    /// Maximum bytes of captures that leave the machine after a run; `None`: no limit.
     pub max_capture: Option<u64>,
-    /// Ways to send; `None`: all.
+    /// Allowed back ends; `None`: all.
     pub back_ends: Option<Vec<BackEnd>>,
-    /// Only recordings below this directory may be replayed; `None`: no recordings at all.
+    /// Directory of the recordings that may be replayed; `None`: no recordings at all.
     pub replays: Option<PathBuf>,
-    /// The section about probes, as TOML. The crates for probes know what it means.
+    /// The section about probes, as TOML. The crates for probes interpret it.
     pub probes: Option<String>,
 }
 
@@ -88,17 +88,17 @@ pub struct OwnPlanPort {
     pub port: usize,
     /// Its interface here, as it is opened.
     pub interface: String,
-    /// What the link itself says of its speed. What the plan says of it counts for nothing here.
+    /// Speed that the link itself reports. The plan's figure counts for nothing here.
     pub link_speed: Option<BitRate>,
-    /// The back end that its frames leave by, once it is open.
+    /// The back end that sends its frames, once it is open.
     pub back_end: Option<BackEnd>,
 }
 
-/// What a node is asked to do, beside what the plan says.
+/// Request to a node, beside the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PermitWish<'a> {
     pub terms: &'a RunTerms,
-    /// Files whose frames are to be sent, without symbolic links; `None`: one cannot be found.
+    /// Files whose frames are to be sent, without symbolic links; `None`: one does not exist.
     pub replays: &'a [Option<PathBuf>],
 }
 
@@ -109,35 +109,34 @@ impl OwnPlanPort {
 }
 
 impl LendingPermit {
-    /// Reads the owner's file.
+    /// Parses the owner's file.
     pub fn read(text: &str) -> Result<Self, FileError> {
         file::read(text)
     }
 
-    /// The port lent, if this interface is one. `has_default_route`: whether the kernel sends its own traffic there.
+    /// Returns the port if the owner lends this interface. `has_default_route`: the kernel sends its own traffic there.
     pub fn port(&self, interface: &str, has_default_route: bool) -> Option<PermittedPort> {
         match &self.ports {
             Some(ports) => ports.iter().find(|port| port.interface == interface).cloned(),
             None if has_default_route => None,
-            // Another namespace is another machine's, as far as the owner has not said otherwise.
+            // Another namespace counts as another machine, unless the owner lists it.
             None if interface.contains('/') => None,
             None => Some(PermittedPort { interface: interface.to_owned(), ..PermittedPort::default() }),
         }
     }
 
-    /// Interfaces that may be used although they look like part of a real network. What a controller confirms does not
-    /// count here.
+    /// Interfaces that may be used although they look like part of a real network. A confirmation by a controller does not count here.
     pub fn confirmed(&self) -> Vec<String> {
         let confirmed = self.ports.iter().flatten().filter(|port| port.confirmed);
         confirmed.map(|port| port.interface.clone()).collect()
     }
 
-    /// Whether frames may go this way.
+    /// True if frames may be sent with this back end.
     pub fn allows_back_end(&self, back_end: BackEnd) -> bool {
         self.back_ends.as_ref().is_none_or(|allowed| allowed.contains(&back_end))
     }
 
-    /// Why this node does not do its part of a plan: everything at once; empty if it does.
+    /// All reasons why this node refuses its part of a plan; empty if it accepts it.
     pub fn check(&self, bound: &BoundPlan, mine: &[OwnPlanPort], wish: PermitWish<'_>) -> Vec<String> {
         let mut refusals = Vec::new();
         if let Some(back_end) = wish.terms.back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
@@ -155,6 +154,7 @@ impl LendingPermit {
     }
 
     fn check_replays(&self, files: &[Option<PathBuf>], refusals: &mut Vec<String>) {
+        // A file that was not found is refused: nobody knows which one would be opened.
         let are_lent = files.iter().all(|file| {
             let both = file.as_ref().zip(self.replays.as_ref());
             both.is_some_and(|(file, directory)| file.starts_with(directory))
@@ -176,11 +176,12 @@ impl LendingPermit {
         wish: PermitWish<'_>,
         refusals: &mut Vec<String>,
     ) {
-        // Whether it carries a default route was asked when it was offered; the guard asks again when it is opened.
+        // The default route was checked when the port was offered; the guard checks again when it is opened.
         let Some(lent) = self.port(&own.interface, false) else {
             refusals.push(format!("port {} is not lent", own.interface));
             return;
         };
+        // The back end matters only for a port that sends.
         let sends = bound.plan.streams.iter().any(|stream| stream.tx == own.port);
         if let Some(other) = own.back_end.filter(|back_end| sends && !self.allows_back_end(*back_end)) {
             refusals.push(
@@ -199,12 +200,13 @@ impl LendingPermit {
         self.check_devices(bound, own, refusals);
         let receives = bound.plan.streams.iter().any(|stream| stream.rx.contains(&own.port));
         let captures = bound.plan.captures.iter().any(|capture| capture.ports.contains(&own.port));
+        // The agent enforces a limit above zero: only the run shows the size.
         if self.max_capture == Some(0) && (captures || wish.terms.capture_all && receives) {
             refusals.push(own.refusal("captures are not allowed"));
         }
     }
 
-    /// What emulated interfaces are and turn to.
+    /// Checks the addresses of emulated interfaces and of their peers.
     fn check_devices(&self, bound: &BoundPlan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
         for (interface, ip) in reach::claimed(&bound.plan, own.port) {
             if !self.networks.contains(ip) {
@@ -245,7 +247,7 @@ impl LendingPermit {
         }
     }
 
-    /// An address that is found only when the run starts is a MAC address; everything else that is open can be anything.
+    /// An address that is resolved only when the run starts is a MAC address; every other open field can have any value.
     fn forbids_unknown(&self, why: &str) -> bool {
         !(why == reach::ASKED_FOR && self.macs == PermittedMacs::Any)
     }
@@ -260,7 +262,7 @@ impl LendingPermit {
     }
 }
 
-/// What is too fast about a plan.
+/// Reasons why a plan is too fast.
 fn rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> Vec<String> {
     let asked = AskedLoad::of(bound, own.port);
     let mut refusals = Vec::new();
@@ -268,7 +270,7 @@ fn rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> 
         if asked.rate > most {
             refusals.push(format!("the plan sends {}; at most {most} is allowed", asked.rate));
         }
-        // Frames of a file go as fast as the link, for all that is known.
+        // The size of frames of a file is unknown, so they may fill the link.
         if asked.unsized_frames && own.link_speed.is_none_or(|link| link > most) {
             refusals.push(format!("frames of a file can be sent at link speed; at most {most} is allowed"));
         }
@@ -287,14 +289,14 @@ fn rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> 
     refusals
 }
 
-/// What a plan asks of a port at most.
+/// Maximum load that a plan asks of a port.
 #[derive(Debug)]
 struct AskedLoad {
     rate: BitRate,
     frames_milli: u128,
-    /// Some of its frames are as large as a file says.
+    /// The sizes of some of its frames are those of a file.
     unsized_frames: bool,
-    /// Some of its frames leave when a file says, or as fast as they can.
+    /// Some of its frames leave at the times of a file, or as fast as they can.
     unpaced: bool,
 }
 
@@ -309,7 +311,7 @@ impl AskedLoad {
         load
     }
 
-    /// Adds a stream. Sizes and times of a recording are only the controller's claim here, so they bound nothing.
+    /// Adds a stream. Sizes and times of a recording are only the controller's claim here, so they are no bound.
     fn add(&mut self, stream: &Stream, bound: &BoundStream) {
         let timing = stream.frames.recording().map(|recording| recording.timing);
         if timing.is_none() {

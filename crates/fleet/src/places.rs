@@ -1,13 +1,13 @@
-//! Where the ports of a plan are in a fleet: the interface that is named, or any free one with the wanted label.
+//! Placement of a plan's ports in a fleet: the interface that is named, or any free one with the wanted label.
 //!
-//! A plan's ports may also be given to nodes that cannot take part now, if the user starts without some: their absence
-//! is then part of what the run reports.
+//! A plan's ports may also be placed on nodes that cannot take part now, if the user starts without some: the report
+//! then lists their absence.
 //!
-//! It knows what nodes said of themselves, not what they will say when they are asked to prepare. Either every port has a
-//! place or every reason why not is given.
+//! The placement uses the last hellos of the nodes, not their answers to a preparation. Either every port has a place,
+//! or every reason why not is given.
 //!
-//! Invariant: no interface is given twice; the same plan and the same nodes give the same places; ports by label are
-//! found places whenever that is possible at all.
+//! Invariant: no interface is given twice; the same plan and the same nodes give the same places; ports by label get a
+//! place whenever that is possible at all.
 
 use crate::members::{FleetMembers, MemberRow};
 use crate::message::{NodeName, PortPlace, RunId};
@@ -15,22 +15,22 @@ use packetrig_plan::{Plan, PlanProblem, PlanProblems, PortHost};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where the ports of a plan are.
+/// Places of the ports of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlaceSettlement {
     /// The place of each port, by its index.
     pub places: Vec<PortPlace>,
-    /// Nodes of these places that cannot take part, and why.
+    /// Nodes of these places that cannot take part, with the reason.
     pub absent: BTreeMap<NodeName, String>,
 }
 
-/// The nodes that places are on, each once.
+/// The nodes of these places, each once.
 pub fn nodes(places: &[PortPlace]) -> Vec<NodeName> {
     let names: BTreeSet<&NodeName> = places.iter().map(|place| &place.node).collect();
     names.into_iter().cloned().collect()
 }
 
-/// A place for each port of `plan`, on nodes that can take part in `run`. Nodes that are busy with another run are not used.
+/// Finds a place for each port of `plan`, on nodes that can take part in `run`. Nodes of other runs are not used.
 pub fn settle(
     plan: &Plan,
     members: &FleetMembers,
@@ -40,7 +40,7 @@ pub fn settle(
     PlaceSearch::new(plan, members.rows(now), run).settle()
 }
 
-/// The same; where too few nodes can take part, ports are given to those that cannot.
+/// Finds a place for each port; where too few nodes can take part, ports are placed on nodes that cannot.
 pub fn settle_with_absent(
     plan: &Plan,
     members: &FleetMembers,
@@ -50,13 +50,13 @@ pub fn settle_with_absent(
     PlaceSearch { takes_absent: true, ..PlaceSearch::new(plan, members.rows(now), run) }.settle()
 }
 
-/// An interface that could be given.
+/// An interface that can be given to a port.
 #[derive(Debug)]
 struct OfferedInterface {
     place: PortPlace,
     labels: Vec<String>,
     up: bool,
-    /// Why its node takes no part.
+    /// Reason why its node cannot take part.
     hindrance: Option<String>,
     /// The plan's port that has it.
     given: Option<usize>,
@@ -72,12 +72,12 @@ struct PlaceSearch<'a> {
     by_label: BTreeMap<String, Vec<usize>>,
     /// Ports that each node has been given.
     given_at: BTreeMap<NodeName, GivenPorts>,
-    /// Ports may be given to nodes that cannot take part.
+    /// True if ports may be placed on nodes that cannot take part.
     takes_absent: bool,
     problems: Vec<PlanProblem>,
 }
 
-/// What a node has been given of the plan.
+/// Ports of the plan on one node.
 #[derive(Debug, Default)]
 struct GivenPorts {
     all: usize,
@@ -105,7 +105,7 @@ impl<'a> PlaceSearch<'a> {
                 given: None,
             }));
         }
-        // `place_named` searches in this order, and equal fleets give equal places by it.
+        // `place_named` uses binary search in this order, and it makes the result the same for equal fleets.
         offers.sort_by(|one, other| one.place.cmp(&other.place));
         let mut by_label: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (number, offer) in offers.iter().enumerate() {
@@ -131,7 +131,7 @@ impl<'a> PlaceSearch<'a> {
                 self.problems.push(*problem);
             }
         }
-        // After the named ones: those cannot move, ports by label can.
+        // Ports by label come after the named ones: they can move, named ones cannot.
         for index in 0..self.plan.ports.len() {
             let by_label = matches!(self.plan.ports[index].site, PortHost::Any(_));
             if by_label && !self.place_by_label(index, &mut BTreeSet::new()) && !self.place_on_absent(index) {
@@ -141,7 +141,7 @@ impl<'a> PlaceSearch<'a> {
         self.finish()
     }
 
-    /// Gives a port the interface it names.
+    /// Gives a port the interface that it names.
     fn place_named(
         &mut self,
         index: usize,
@@ -185,6 +185,7 @@ impl<'a> PlaceSearch<'a> {
         };
         let offer = &self.offers[number];
         if !offer.up && hindered.is_none() {
+            // The link state in the last hello of an absent node is out of date.
             return Err(problem(index, format!("the link of `{node}/{interface}` is down")).into());
         }
         if let Some(other) = offer.given {
@@ -195,12 +196,13 @@ impl<'a> PlaceSearch<'a> {
         Ok(())
     }
 
-    /// The offer is the port's.
+    /// Gives the offer to the port.
     fn assign(&mut self, offer: usize, port: usize) {
         let ports = &self.plan.ports;
         let node = self.offers[offer].place.node.clone();
         let at_node = self.given_at.entry(node).or_default();
         match self.offers[offer].given.replace(port) {
+            // The offer moves from another port with a label: the node has as many ports as before.
             Some(before) => {
                 if let Some(count) = at_node.by_site.get_mut(&ports[before].site) {
                     *count -= 1;
@@ -211,18 +213,18 @@ impl<'a> PlaceSearch<'a> {
         *at_node.by_site.entry(ports[port].site.clone()).or_default() += 1;
     }
 
-    /// Gives a port any interface with its label. If all are given, one whose port can move makes room.
+    /// Gives a port any interface with its label. If all are taken, it moves another port to free one.
     fn place_by_label(&mut self, index: usize, tried: &mut BTreeSet<usize>) -> bool {
         let candidates = self.candidates(index);
         if let Some(free) = candidates.iter().find(|offer| self.offers[**offer].given.is_none()) {
             self.assign(*free, index);
             return true;
         }
-        // Bipartite matching by augmenting paths. `tried` visits each offer once, so this ends, and a place
-        // is found whenever there is one.
+        // Bipartite matching by augmenting paths. `tried` visits each offer once, so this ends, and a place is
+        // found whenever one exists.
         for offer in candidates {
             let Some(holder) = self.offers[offer].given.filter(|_| tried.insert(offer)) else { continue };
-            // A port whose interface is named stays.
+            // A port with a named interface stays.
             if matches!(self.plan.ports[holder].site, PortHost::Any(_)) && self.place_by_label(holder, tried)
             {
                 self.assign(offer, index);
@@ -254,7 +256,7 @@ impl<'a> PlaceSearch<'a> {
         found.sort_by_cached_key(|offer| {
             let given = self.given_at.get(&self.offers[*offer].place.node);
             let alike = given.and_then(|given| given.by_site.get(&self.plan.ports[index].site)).copied();
-            // The order of the offers decides what is equal otherwise.
+            // The order of the offers breaks ties.
             (alike.unwrap_or(0), given.map_or(0, |given| given.all), *offer)
         });
         found
@@ -267,6 +269,7 @@ impl<'a> PlaceSearch<'a> {
         let labelled: Vec<&OfferedInterface> =
             self.offers.iter().filter(|offer| offer.labels.contains(label)).collect();
         let usable = labelled.iter().filter(|offer| offer.up && offer.hindrance.is_none()).count();
+        // A set, because many ports may share one reason.
         let mut reasons: BTreeSet<String> = BTreeSet::new();
         for offer in &labelled {
             let PortPlace { node, interface } = &offer.place;
@@ -303,9 +306,9 @@ impl<'a> PlaceSearch<'a> {
     }
 }
 
-/// Ports with a label, on nodes that are there and on nodes that were: what `any-LABEL*all` means.
+/// Number of ports with a label, on present and on absent nodes: the meaning of `any-LABEL*all`.
 pub fn labelled(label: &str, members: &FleetMembers) -> usize {
-    // How long nodes have been silent does not matter.
+    // The silence of nodes does not matter here.
     members.rows(MonoTime::default()).iter().map(|row| labelled_ports(label, row)).sum()
 }
 
@@ -315,7 +318,7 @@ fn labelled_ports(label: &str, row: &MemberRow) -> usize {
     ports.filter(|port| is_whole || port.labels.iter().any(|own| own == label)).count()
 }
 
-/// A list for people; of many, the first.
+/// Joins a list for people; a long list is cut.
 fn shortened_list(words: &[&str]) -> String {
     const MOST: usize = 8;
     match words.len().checked_sub(MOST) {

@@ -1,6 +1,6 @@
-//! Runs behind an API: what opens one, and what an open one can be asked.
+//! Runs behind an API: the source that opens runs, and the requests to an open run.
 //!
-//! The API's room and the room that opens runs do not know each other; both know these traits.
+//! The API's crate and the crate that opens runs do not depend on each other; both use these traits.
 
 use crate::event::RunEvent;
 use crate::outcome::NodeFault;
@@ -11,21 +11,21 @@ use std::sync::Arc;
 /// Receives all events of a run.
 pub type EventSink = Box<dyn FnMut(&RunEvent) + Send>;
 
-/// Opens runs.
+/// Source of runs behind an API.
 pub trait RunSource: Send + Sync + 'static {
-    /// Opens the ports of `document` and begins to receive. It sends nothing before a change says so.
+    /// Opens the ports of `document` and begins to receive. Sends nothing before a change requests it.
     fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure>;
-    /// How documents are read.
+    /// Options for reading documents.
     fn reading(&self) -> ReadOptions;
     /// Converts a time of a run's clock to wall-clock time, in ns since 1970.
     fn wall_clock(&self, at: MonoTime) -> u64;
-    /// Returns when the results of all runs that were closed are kept.
+    /// Waits until the results of all closed runs are stored.
     fn finish(&self) {}
-    /// Called after a configuration was replaced or refused: memory that is free by now is given back to the system.
+    /// Returns free memory to the system. Called after a configuration was replaced or refused.
     fn release_memory(&self) {}
 }
 
-/// An open run.
+/// An open run that can be changed.
 pub trait SteeredRun: Send {
     /// Makes a change; returns when it is done, or could not be and nothing was changed.
     fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault>;
@@ -35,7 +35,7 @@ pub trait SteeredRun: Send {
     fn close(self: Box<Self>, keep: bool);
 }
 
-/// Why a run was not opened.
+/// Reason why a run was not opened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OpenFailure {
     /// Problems that are found only when the ports are open or the nodes are known.

@@ -36,7 +36,7 @@ const LIMITS: RunLimits = RunLimits {
 };
 const PATIENCE: Nanos = Nanos::from_secs(20);
 
-/// What the world does to a run.
+/// Faults of a world for one run.
 #[derive(Clone, Debug)]
 struct World {
     seed: u64,
@@ -49,7 +49,7 @@ struct World {
     failures: usize,
     stop_at_ms: Option<u64>,
     endless: bool,
-    /// Controller and node are in one process, with the limits of that.
+    /// True if controller and node are in one process, with the limits for that.
     one_process: bool,
 }
 
@@ -164,7 +164,7 @@ impl Simulation {
         }
     }
 
-    /// splitmix64.
+    /// The generator splitmix64, for reproducible seeds.
     fn below(&mut self, bound: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -183,7 +183,7 @@ impl Simulation {
         self.queue.insert((when.max(self.now), self.order), what);
     }
 
-    /// The network.
+    /// The network between controller and agents.
     fn post(&mut self, what: Happening) {
         let copies = if self.below(100) < self.world.repeated_percent { 2 } else { 1 };
         for _ in 0..copies {
@@ -336,7 +336,7 @@ impl Simulation {
         );
     }
 
-    /// What must hold whatever the world did.
+    /// Invariants that hold in every world.
     fn check(self) -> RunOutcome {
         let outcome = self.controller.outcome().expect("every run ends").clone();
         assert_eq!(self.states.last(), Some(&outcome.state()));
@@ -446,7 +446,7 @@ fn worlds() -> impl Strategy<Value = World> {
             delay_ms,
             crashes,
             failures,
-            // Without an end of its own a run needs a user.
+            // A run without an end of its own needs a user.
             stop_at_ms: if endless { stop.or(Some(8000)) } else { stop },
             endless,
             one_process: false,

@@ -1,5 +1,5 @@
-//! A steered run in virtual time, over a network that delays, loses and repeats, with nodes that cannot hold and nodes that
-//! die: no node begins a change before all know of it, none is half undone, and each is told of once.
+//! A steered run in virtual time, over a network that delays, loses and repeats, with nodes that cannot hold and nodes
+//! that die: no node begins a change before all have it, none is half undone, and each is reported once.
 
 use packetrig_fleet::agent::{AgentAction as Order, AgentEvent, AgentMachine};
 use packetrig_fleet::controller::{
@@ -96,7 +96,7 @@ impl Simulation {
             silence: Nanos::from_secs(5),
             repeat: Nanos::from_millis(200),
             insist: Nanos::from_millis(200),
-            // As short as in a fleet.
+            // Limits as short as in a fleet.
             confirm: Nanos::from_millis(2),
             ..RunLimits::local(Nanos::from_millis(500))
         };
@@ -120,7 +120,7 @@ impl Simulation {
         }
     }
 
-    /// splitmix64.
+    /// The generator splitmix64, for reproducible seeds.
     fn below(&mut self, bound: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;

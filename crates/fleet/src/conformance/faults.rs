@@ -1,17 +1,17 @@
-//! The faults of [`FaultyFabric`], each seen over a fabric of any kind.
+//! The faults of [`FaultyFabric`], each observed over a fabric of any kind.
 
 use super::{LONG, SOON, command, controller, join, node, post, segment};
 use crate::fabric::{Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet};
 use crate::faulty::{FabricFaults, FaultyFabric};
 use crate::message::{MessageBody, NodeCommand, Nonce};
 
-/// Each fault does what it says, and when it is taken away everything works as before.
+/// Checks that each fault has its effect, and that everything works as before once it is removed.
 pub fn faults_do_what_they_say<F: Fabric>(make: impl Fn() -> F) {
     messages(&FaultyFabric::new(make()));
     calls(&FaultyFabric::new(make()));
 }
 
-/// Demands these letters, however slowly they come, and nothing more.
+/// Expects these letters, however slowly they arrive, and nothing more.
 fn expect_letters<E: Endpoint>(at: &mut E, wanted: &[MessageBody]) {
     let came: Vec<_> = wanted.iter().map_while(|_| at.receive(LONG)).map(|letter| letter.body).collect();
     assert_eq!(came, wanted);
@@ -42,7 +42,7 @@ fn messages<F: Fabric>(fabric: &FaultyFabric<F>) {
     fabric.set(FabricFaults { hold_back: 2, ..FabricFaults::default() });
     post_three(&mut from, &mut a, std::slice::from_ref(&arm));
     fabric.set(FabricFaults::default());
-    // What was held back comes first.
+    // Letters that were held back arrive first.
     post_three(&mut from, &mut a, &[query.clone(), stop.clone(), arm, query, stop]);
 
     fabric.set(FabricFaults { refuse: true, ..FabricFaults::default() });

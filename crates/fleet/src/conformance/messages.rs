@@ -4,7 +4,7 @@ use super::{FabricTraits, LONG, SOON, command, controller, head, join, node, pos
 use crate::fabric::{Endpoint, Error, Fabric};
 use crate::message::{MessageBody, NodeCommand, NodeName, NodeReply, Nonce};
 
-/// More than any queue between sender and receiver holds.
+/// Larger than any queue between sender and receiver.
 const FLOOD: u64 = 100_000;
 
 pub(super) fn check<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
@@ -18,7 +18,7 @@ pub(super) fn check<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
     controllers_hear_the_nodes_that_they_listen_to(&make());
 }
 
-/// Of two controllers each hears its own node, and both hear the hellos of all nodes.
+/// Two controllers each receive the letters of their own node, and the hellos of all nodes.
 fn controllers_hear_the_nodes_that_they_listen_to<F: Fabric>(fabric: &F) {
     let names = ["1f", "2e"].map(NodeName::controller_of);
     let mut controllers = names.each_ref().map(|name| join(fabric, name));
@@ -127,7 +127,7 @@ fn telemetry_is_dropped_and_letters_are_not<F: Fabric>(fabric: &F) {
     let mut last = None;
     let mut letters = 0;
     let mut quiet = 0;
-    // What is under way still comes: it ends when every sample is accounted for.
+    // Samples in flight still arrive: the loop ends when every sample is accounted for.
     while letters == 0 || arrived + to.dropped() + from.dropped() < posted {
         match to.receive(SOON).map(|got| got.body) {
             Some(MessageBody::Telemetry(_, sample)) => {

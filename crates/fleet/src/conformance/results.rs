@@ -1,4 +1,4 @@
-//! Records and results: compare-and-set; nothing is lost, nothing is kept twice under one name, a full store says so.
+//! Records and results: compare-and-set; nothing is lost, nothing is kept twice under one name, a full store returns an error.
 
 use super::{FabricTraits, LONG, SOON, node, reader, run, segment};
 use crate::fabric::{
@@ -89,7 +89,7 @@ fn runs_are_read_apart_and_what_nobody_reads_stays<F: Fabric>(fabric: &F) {
         }
         assert!(incoming.collect(SOON).is_none(), "nothing of another run comes");
     }
-    // Whether a run that is read and empty is listed does not matter.
+    // An empty run with a reader may be listed or not.
     let mut waiting = done("listing", one.waiting_runs());
     assert_eq!(waiting.remove(&late), Some(BTreeSet::new()), "nobody reads it");
     done("reading it too", one.read_run(&late, &BTreeSet::new()));

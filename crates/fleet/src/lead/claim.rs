@@ -1,16 +1,16 @@
-//! Taking the leads of all nodes of a run.
+//! Claim on the leads of all nodes of a run.
 //!
 //! ```text
 //!   read the leads ── read the terms of those who hold some ── end the dead ones ── write each lead ── taken
 //!          ^                     |  one is held                         |  one was changed
 //!          '---------- blocked <-'--------- give back all that was written
 //! ```
-//! Each step does one thing with the records, so that whatever other controllers do can come between any two of them. Many leads are
-//! written with several requests in flight. A claim that has met another one writes one lead after the other, in the order of
-//! their names: of claims that do so one always gets its nodes.
+//! Each step does one thing with the records, so that actions of other controllers can come between any two of them.
+//! Many leads are written with several requests in flight. A claim that has met another one writes one lead after the
+//! other, in the order of their names: of several such claims, one always gets its nodes.
 //!
-//! Invariant: a claim that is blocked holds nothing; the epoch that it writes is above every epoch that its nodes have heard
-//! of or that their leads have had; a lead is written only over the value that was found free, or whose term was over.
+//! Invariant: a blocked claim holds nothing; the epoch that it writes is above every epoch of its nodes and of their
+//! leads; a lead is written only over a value that was free, or whose term was over.
 
 use super::{HeldLead, NodeLead, TakenLead, give_back_leads};
 use crate::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
@@ -19,32 +19,32 @@ use crate::term::{ControllerLookup, Identity, LAST_EPOCH, SeenTerm, TermState, T
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Leads that are written in one step by a claim that has met no other.
+/// Number of leads that are written in one step by a claim that has met no other.
 const WRITES_AT_ONCE: usize = 64;
 
-/// How far a claim is.
+/// Progress of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimProgress {
-    /// It wants another step.
+    /// The claim needs another step.
     UnderWay,
-    /// All leads are this controller's, in this epoch.
+    /// All leads belong to this controller, in this epoch.
     Taken(u64, Vec<TakenLead>),
-    /// These are held by others; none is this controller's.
+    /// These leads belong to others; none belongs to this controller.
     Blocked(BTreeMap<NodeName, HeldLead>),
 }
 
-/// What a claim is about.
+/// Nodes that a claim asks for.
 #[derive(Clone, Debug)]
 pub struct WantedNodes {
     pub run: RunId,
     pub nodes: BTreeSet<NodeName>,
-    /// Highest epoch that any of them has told of.
+    /// Highest epoch that any of the nodes has reported.
     pub heard: u64,
-    /// Now, nanoseconds since 1970 (UTC).
+    /// Present time, nanoseconds since 1970 (UTC).
     pub wall_ns: u64,
 }
 
-/// What was found of a lead; `None` where there is no record, or none that can be read.
+/// State of a lead when it was read; `None` without a record, or if it cannot be parsed.
 #[derive(Clone, Debug, Default)]
 struct FoundRecord {
     revision: Option<u64>,
@@ -54,9 +54,9 @@ struct FoundRecord {
 #[derive(Clone, Debug)]
 enum Stage {
     ReadLeads,
-    /// Controllers that hold some of the leads, and are yet to be looked at.
+    /// Controllers that hold some of the leads, and must still be looked up.
     ReadTerms(VecDeque<String>),
-    /// Those that are dead.
+    /// Terms of dead controllers, with their revisions.
     EndTerms(VecDeque<(String, u64)>),
     Write(VecDeque<NodeName>),
     GiveBack,
@@ -69,7 +69,7 @@ pub struct LeadClaim {
     watch: TermWatch,
     stage: Stage,
     found: BTreeMap<NodeName, FoundRecord>,
-    /// The leader of each node before this claim, whatever the claim has written and given back since.
+    /// Leader of each node before this claim, whatever the claim has written and given back since.
     before: BTreeMap<NodeName, NodeLead>,
     terms: BTreeMap<String, SeenTerm>,
     epoch: u64,
@@ -80,7 +80,7 @@ pub struct LeadClaim {
 }
 
 impl LeadClaim {
-    /// Of this controller. `watch` is what it has seen of others so far.
+    /// Creates a claim of this controller. `watch` is its memory of other controllers.
     pub fn new(me: Identity, wanted: WantedNodes, watch: TermWatch) -> Self {
         Self {
             me,
@@ -97,18 +97,18 @@ impl LeadClaim {
         }
     }
 
-    /// What it has seen of other controllers.
+    /// Returns the memory of other controllers.
     pub fn into_watch(self) -> TermWatch {
         self.watch
     }
 
-    /// Nodes whose lead may name this claim without its knowing, because an answer was lost. A caller that gives the claim up has to
-    /// give these leads back.
+    /// Nodes whose lead may name this claim without its knowledge, because an answer was lost. A caller that gives the
+    /// claim up must give these leads back.
     pub const fn attempted(&self) -> &BTreeSet<NodeName> {
         &self.attempted
     }
 
-    /// Does the next thing. After an error the same may be tried again.
+    /// Does the next step. After an error the call may be repeated.
     pub fn step<R: RecordStore>(
         &mut self,
         records: &mut R,
@@ -117,8 +117,7 @@ impl LeadClaim {
     ) -> Result<ClaimProgress, Error> {
         match &mut self.stage {
             Stage::ReadLeads => self.read_leads(records)?,
-            // Each entry leaves its queue only after it worked, so that a step can be repeated after an
-            // error.
+            // Each entry leaves its queue only after it succeeded, so that a step can be repeated after an error.
             Stage::ReadTerms(left) => match left.front().cloned() {
                 Some(controller) => {
                     let seen = self.watch.look_up(records, &controller, is_there, now)?;
@@ -147,22 +146,24 @@ impl LeadClaim {
     fn read_leads<R: RecordStore>(&mut self, records: &mut R) -> Result<(), Error> {
         let keys: Vec<String> = self.wanted.nodes.iter().map(NodeLead::key).collect();
         let found = records.get_many(&keys)?;
+        // Answers of an earlier round say nothing about the records as they are now.
         self.found.clear();
         self.terms.clear();
         for (node, record) in self.wanted.nodes.iter().zip(found) {
             let revision = record.as_ref().map(|record| record.revision);
-            // A lead that cannot be read counts as free.
+            // A lead that cannot be parsed counts as free.
             let lead: Option<NodeLead> = record.as_ref().and_then(StoredRecord::read);
             let of_another = lead.iter().find(|lead| !self.is_own(lead)).cloned();
             self.before.extend(of_another.map(|lead| (node.clone(), lead)));
             self.found.insert(node.clone(), FoundRecord { revision, lead });
         }
+        // One look-up for each controller, however many of the nodes it leads.
         let holders: BTreeSet<&String> = self.others().map(|(_, lead)| &lead.controller).collect();
         self.stage = Stage::ReadTerms(holders.into_iter().cloned().collect());
         Ok(())
     }
 
-    /// Leads that were found to be written by this claim.
+    /// Leads that this claim has written, by the records.
     fn own_leads(&self) -> Vec<TakenLead> {
         let own = self.found.iter().filter_map(|(node, found)| {
             let lead = found.lead.clone().filter(|lead| self.is_own(lead) && !lead.is_free)?;
@@ -181,11 +182,11 @@ impl LeadClaim {
         leads.filter(|(_, lead)| !lead.is_free && lead.controller != self.me.controller)
     }
 
-    /// All leads and terms are read: either a live controller holds a node, or the nodes can be taken.
+    /// Decides, once all leads and terms are read: either a live controller holds a node, or the nodes can be taken.
     fn decide(&mut self) -> ClaimProgress {
         let held = self.held_by_others();
         if !held.is_empty() {
-            // An answer to its own writing may have been lost.
+            // The answer to a write of its own may have been lost.
             self.taken = self.own_leads();
             self.stage = Stage::GiveBack;
             let holds_nothing = self.taken.is_empty();
@@ -193,7 +194,7 @@ impl LeadClaim {
         }
         let leads = self.found.values().filter_map(|found| found.lead.as_ref());
         let known = leads.map(|lead| lead.epoch).chain([self.wanted.heard]);
-        // Nodes refuse what is not above every epoch they have heard of. A number that cannot be an epoch is
+        // Nodes refuse an epoch that is not above every epoch they have seen. A number that cannot be an epoch is
         // ignored, or a forged one would use up all the rest.
         self.epoch = known.filter(|epoch| *epoch < LAST_EPOCH).max().unwrap_or(0) + 1;
         let dead = self.terms.iter().filter_map(|(controller, seen)| match seen.state {
@@ -220,10 +221,10 @@ impl LeadClaim {
         revision: u64,
     ) -> Result<(), Error> {
         let record = self.terms.get(controller).and_then(|seen| seen.record.clone());
-        // From here on that controller has lost, even if its process wakes up: its next refresh is refused.
+        // That controller has lost from here on, even if its process wakes up: its next refresh is refused.
         let done = record.map(|record| record.end_over(records, revision));
         match done {
-            // It was refreshed after all, or somebody else has ended it: look again.
+            // It was refreshed after all, or another controller has ended it: read again.
             Some(Err(Error::Stale(_))) => self.stage = Stage::ReadLeads,
             Some(Err(error)) => return Err(error),
             Some(Ok(())) | None => {
@@ -247,7 +248,7 @@ impl LeadClaim {
         }
     }
 
-    /// Writes the leads of these nodes. If one was changed, or an answer is lost, all is given back and read again.
+    /// Writes the leads of these nodes. If one was changed, or an answer is lost, all leads are given back and read again.
     fn write<R: RecordStore>(&mut self, records: &mut R, nodes: Vec<NodeName>) -> Result<(), Error> {
         let lead = self.lead();
         let value = StoredRecord::written(&lead);
@@ -257,7 +258,7 @@ impl LeadClaim {
             value: value.clone(),
         });
         let writes: Vec<RecordWrite> = writes.collect();
-        // Before the call: if its answer is lost, a lead may be ours without our knowing.
+        // Recorded before the call: if its answer is lost, a lead may be ours without our knowledge.
         self.attempted.extend(nodes.iter().cloned());
         let answers = records.write_many(&writes);
         let mut is_contested = false;
@@ -272,12 +273,12 @@ impl LeadClaim {
                     }
                 }
                 Err(Error::Stale(_) | Error::Exists(_)) => is_contested = true,
-                // It may have been written. The next reading then finds it as this controller's own.
+                // The lead may have been written. The next reading finds it as this controller's own then.
                 Err(error) => failure = Some(error),
             }
         }
-        // Lock ordering: claims that take leads one by one, in the order of names, cannot each hold what the
-        // other needs. With many in flight two claims could block each other again and again.
+        // Lock ordering: claims that take leads one by one, in the order of names, cannot each hold a lead that the
+        // other needs. With many in flight, two claims could block each other again and again.
         if is_contested {
             self.writes_at_once = 1;
         }

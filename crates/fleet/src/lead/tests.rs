@@ -95,7 +95,7 @@ fn who_is_blocked_holds_nothing_and_is_told_by_whom() {
     assert_eq!(leads[1].before.as_ref().map(|before| before.run.0.as_str()), Some("x"));
 }
 
-/// Only what is needed is taken over, and the dead one has lost altogether: its next refresh is refused.
+/// A claim takes over only the wanted nodes, and the dead controller has lost altogether: its next refresh is refused.
 #[test]
 fn a_dead_term_is_ended_once_and_the_rest_of_its_nodes_is_left() {
     let mut records = LocalFabric::default().records().expect("memory");
@@ -111,12 +111,12 @@ fn a_dead_term_is_ended_once_and_the_rest_of_its_nodes_is_left() {
     assert_eq!(lead_of(&mut records, "a").controller, "x", "nobody needs it yet");
     let refresh = StoredRecord::written(&ControllerTerm::record(identity("x"), 0));
     assert!(matches!(records.replace("term.x", revision, &refresh), Err(Error::Stale(_))));
-    // The next one needs not wait: the term of who holds it is over.
+    // The next claim need not wait: the term of the holder is over.
     begin(&mut records, "z");
     taken(&mut claim("z", &["a"], 0), &mut records, at(15_001));
 }
 
-/// splitmix64.
+/// The generator splitmix64, for reproducible seeds.
 fn draw(state: &mut u64, bound: u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -155,7 +155,7 @@ impl RecordStore for LossyRecords<'_> {
     }
 }
 
-/// What a controller does at the moment.
+/// Present activity of a controller.
 enum ActorState {
     Claims(Box<LeadClaim>),
     /// Has given a claim up, and gives back what that may have written.
@@ -178,7 +178,7 @@ struct LeadActor {
     doing: ActorState,
     sleeps_until: u64,
     turns: u32,
-    /// Claims.
+    /// Claims the leads of its nodes.
     gave_up: u32,
 }
 
@@ -273,7 +273,7 @@ impl LeadActor {
     }
 }
 
-/// Nodes whose lead says that it is of this controller.
+/// Nodes whose lead names this controller.
 fn leads_of(records: &mut LocalRecords, name: &str) -> Vec<String> {
     let mut keys = records.keys("lead.").expect("memory");
     keys.retain(|key| {
@@ -294,7 +294,7 @@ fn each_gets_its_turn_nobody_holds_while_it_waits_and_one_commands_each_node() {
         let (mut random, mut ms) = (seed, 0);
         let mut records = LocalFabric::default().records().expect("memory");
         let mut actors = WANTED.map(|(name, nodes)| LeadActor::new(&mut records, name, nodes));
-        // Which epoch each node has obeyed, and whose that was.
+        // Epoch that each node has obeyed, with its controller.
         let mut obeyed: BTreeMap<NodeName, (u64, &str)> = BTreeMap::new();
         let is_done = |actor: &LeadActor| actor.turns == 3 || matches!(actor.doing, ActorState::Lost);
         while !actors.iter().all(is_done) {

@@ -1,4 +1,4 @@
-//! A member as one row: how it is shown, and what keeps it from a run.
+//! A member as one row, and the reasons that keep it from a run.
 
 use super::{FleetMember, NodePresence, NodeSkew};
 use crate::hello::NodeHello;
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRow {
     pub node: NodeName,
-    /// How recently it was heard.
+    /// Age class of its last hello.
     pub presence: NodePresence,
     pub silent: Nanos,
-    /// How often it began anew since this controller knows it.
+    /// Number of restarts since this controller has known it.
     pub restarts: usize,
-    /// Why this controller cannot work with it.
+    /// Difference of versions that keeps this controller from working with it.
     pub skew: Option<NodeSkew>,
     /// Labels from the operator that count.
     #[serde(default)]
@@ -25,7 +25,7 @@ pub struct MemberRow {
     /// Labels from the operator that do not count, because its owner uses their keys.
     #[serde(default)]
     pub overruled_labels: Vec<String>,
-    /// Who leads it, if a controller does.
+    /// Lead of the controller that leads it, if any.
     #[serde(default)]
     pub lead: Option<NodeLead>,
     pub hello: NodeHello,
@@ -46,7 +46,7 @@ impl MemberRow {
         }
     }
 
-    /// The same, `age` later, when nothing was heard meanwhile.
+    /// The same row `age` later, if no hello arrived meanwhile.
     #[must_use]
     pub fn aged(mut self, age: Nanos) -> Self {
         self.silent = Nanos::new(self.silent.as_u64().saturating_add(age.as_u64()));
@@ -54,7 +54,7 @@ impl MemberRow {
         self
     }
 
-    /// Gives it other labels from the operator.
+    /// Replaces its labels from the operator.
     pub fn label_with(&mut self, labels: Option<&OperatorLabels>) {
         self.operator_labels = labels.map(|labels| labels.in_force(&self.hello)).unwrap_or_default();
         self.overruled_labels = labels.map(|labels| labels.overruled(&self.hello)).unwrap_or_default();
@@ -65,12 +65,12 @@ impl MemberRow {
         self.hello.labels.iter().chain(&self.operator_labels)
     }
 
-    /// What keeps it from taking part in `run`; `None` if nothing does. What it still does for a controller that does not lead it
-    /// any more is ended by the one that leads it next.
+    /// Reason that keeps it from taking part in `run`; `None` without one. A run of an earlier controller on it is no
+    /// reason: the next leader ends it.
     pub fn hindrance(&self, run: Option<&RunId>) -> Option<String> {
         let lead = self.lead.as_ref().filter(|lead| Some(&lead.run) != run);
         if self.presence == NodePresence::Lost {
-            // The last time may be another controller's: it says nothing about when the node became silent.
+            // The last hello may have gone to another controller: its time does not show when the node became silent.
             Some(format!("it does not answer; it was last heard {} ago", self.silent))
         } else if let Some(skew) = &self.skew {
             Some(skew.to_string())

@@ -4,34 +4,34 @@ use packetrig_plan::{HeldStream, PlanChange};
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 
-/// A change to a steered run, made by every node for itself.
+/// A change to a steered run that every node makes for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeOrder {
-    /// Which, from 1.
+    /// Number of the change, from 1.
     pub number: u64,
     pub steer: PlanChange,
 }
 
-/// A step of a change whose takes concern several nodes: a node's receivers know them before another's senders begin. All
-/// have taken a step before the first is told of the next.
+/// A step of a change whose takes concern several nodes: a node's receivers have them before the senders of another
+/// node begin. All nodes have taken a step before the first one gets the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeStep {
-    /// Hold the streams that are sent here and say where; find out what could be wrong.
+    /// Hold the streams that are sent here and report their positions; find out what could be wrong.
     Hold(PlanChange),
-    /// Tell the receivers of the takes that follow. From here on the change is decided.
+    /// Announce the takes that follow to the receivers. The change is decided from here on.
     Announce {
         /// The held streams of all nodes.
         held: Vec<HeldStream>,
-        /// The instant of a start.
+        /// Start time, if streams begin.
         at: Option<MonoTime>,
     },
-    /// Have the senders go on.
+    /// Make the senders go on.
     Begin {
-        /// The instant of a start, perhaps a later one.
+        /// Start time, possibly later than announced.
         at: Option<MonoTime>,
     },
-    /// Instead of the announcement, because a node could not hold: go on as before.
+    /// Go on as before, instead of the announcement, because a node could not hold.
     Undo,
 }
 

@@ -1,11 +1,11 @@
-//! The names of runs, nodes and plans in messages. One that was read is one line of bounded length.
+//! Names of runs, nodes and plans in messages. A name from a message is one line of bounded length.
 
 use crate::bounded::line;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// Names a run; sorts by the time it began.
+/// Name of a run; sorts by the time at which it began.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunId(#[serde(deserialize_with = "line")] pub String);
@@ -16,35 +16,37 @@ impl fmt::Display for RunId {
     }
 }
 
-/// Names a node; on one machine there is only [`NodeName::local`].
+/// Name of a node; on one machine there is only [`NodeName::local`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeName(#[serde(deserialize_with = "line")] pub String);
 
 impl NodeName {
-    /// What a node may be called, for messages.
+    /// Rule for names of nodes, for error messages.
     pub const RULE: &str = "1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`";
-    /// What this machine is called when there is no fleet.
+    /// Name of this machine without a fleet.
     pub const LOCAL: &str = "local";
 
-    /// This machine, when there is no fleet.
+    /// Name of this machine, without a fleet.
     pub fn local() -> Self {
         Self(Self::LOCAL.to_owned())
     }
-    /// How a node names the controller that leads it. A member with this name is the only controller and hears all nodes.
+    /// Name that nodes use for the controller that leads them. A member with this name is the only controller and
+    /// receives messages of all nodes.
     pub fn controller() -> Self {
         Self(Self::CONTROLLER.to_owned())
     }
-    /// The place of one controller among several. It hears the nodes that it [listens to](crate::fabric::Endpoint::listen_to).
+    /// Endpoint of one controller among several. It receives messages of the nodes
+    /// that it [listens to](crate::fabric::Endpoint::listen_to).
     pub fn controller_of(controller: &str) -> Self {
         Self(format!("{}-{controller}", Self::CONTROLLER))
     }
-    /// Whether it is the place of a controller: no node may be called so.
+    /// True for the endpoint of a controller: no node may have such a name.
     pub fn is_controller(&self) -> bool {
         let rest = self.0.strip_prefix(Self::CONTROLLER);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }
-    /// How the names of controllers begin.
+    /// Prefix of the names of controllers.
     pub const fn controller_word() -> &'static str {
         Self::CONTROLLER
     }
@@ -63,7 +65,7 @@ impl fmt::Display for NodeName {
 pub struct PlanHash(#[serde(deserialize_with = "line")] String);
 
 impl PlanHash {
-    /// The hash of `document`.
+    /// Hashes `document`.
     pub fn of(document: &str) -> Self {
         let digest = Sha256::digest(document.as_bytes());
         Self(digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")))

@@ -1,4 +1,4 @@
-//! Places of ports in messages: those that do not concern a node are only counted.
+//! Places of ports in messages: places that do not concern the receiving node are only counted.
 //!
 //! `[{"node":"a","interface":"eth1"}, 4998, …]`: a number stands for so many [`PortPlace::elsewhere`].
 
@@ -8,7 +8,7 @@ use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// Ports of a plan at most: a node is not made to keep more by a number.
+/// Maximum number of ports of a plan: a short message must not make a node allocate more.
 const MOST: usize = 1 << 16;
 
 #[derive(Serialize, Deserialize)]
@@ -58,6 +58,7 @@ impl<'de> Visitor<'de> for PlacesVisitor {
                 PlaceOrGap::Place(_) => 1,
                 PlaceOrGap::Gap(count) => *count,
             };
+            // Checked before the places are allocated: a gap is one number, however large.
             if length > MOST - places.len() {
                 return Err(A::Error::custom(format_args!("more than {MOST} places")));
             }

@@ -1,5 +1,5 @@
-//! The owner's file, in TOML. Every key may be left out; then the default holds. A key that is not known is an error:
-//! somebody meant to forbid something by it.
+//! The owner's file, in TOML. Every key may be left out; then the default applies. An unknown key is an error: the
+//! owner meant to forbid something by it.
 
 use super::{LendingPermit, NetworkSet, PermittedMacs, PermittedPort};
 use packetrig_plan::{LABEL_FORM, PortLocation, is_label};
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Why the owner's file is invalid. Nothing may be sent then.
+/// Reason why the owner's file is invalid. Nothing may be sent then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the owner's permit file is invalid: {0}")]
 pub struct FileError(String);
@@ -27,7 +27,7 @@ struct PermitFile {
     #[serde(default)]
     destinations: PermitDestinations,
     port: Option<Vec<FilePort>>,
-    /// Only its form is known here.
+    /// Only its syntax is checked here.
     probe: Option<toml::Table>,
 }
 
@@ -58,7 +58,7 @@ struct FilePort {
     max_mtu: Option<u32>,
 }
 
-/// What is written as text and means something else.
+/// A value that is written as text.
 struct ParsedText<T>(T);
 
 impl<'de, T: FromStr<Err: std::fmt::Display>> Deserialize<'de> for ParsedText<T> {
@@ -108,6 +108,7 @@ fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
 }
 
 pub(super) fn read(text: &str) -> Result<LendingPermit, FileError> {
+    // The message of the TOML parser ends with a line break.
     let file: PermitFile =
         toml::from_str(text).map_err(|error| FileError(error.to_string().trim_end().to_owned()))?;
     let usual = LendingPermit::default();
@@ -127,6 +128,7 @@ pub(super) fn read(text: &str) -> Result<LendingPermit, FileError> {
         return Err(FileError(format!("replays `{}` is not an absolute path", replays.display())));
     }
     let ports = permit.ports.as_deref().unwrap_or_default();
+    // Two entries for one interface could have different limits.
     let mut seen = BTreeSet::new();
     match ports.iter().find(|port| !seen.insert(&port.interface)) {
         Some(port) => Err(FileError(format!("port {} is listed twice", port.interface))),

@@ -1,4 +1,4 @@
-//! Which addresses may be sent to.
+//! Addresses that may be sent to.
 
 use packetrig_plan::device::mac_text;
 use packetrig_plan::reach::FieldValues;
@@ -18,7 +18,7 @@ impl NetworkSet {
         Self { v4: ranges_of(networks, true), v6: ranges_of(networks, false) }
     }
 
-    /// Those set aside for benchmarking: RFC 2544 and RFC 5180.
+    /// Networks set aside for benchmarking: RFC 2544 and RFC 5180.
     pub fn for_tests() -> Self {
         Self {
             // 198.18.0.0/15 and 2001:2::/48.
@@ -27,20 +27,21 @@ impl NetworkSet {
         }
     }
 
-    /// Whether every address is among them.
+    /// True if every address is among them.
     pub fn is_everything(&self) -> bool {
         self.v4 == [(0, u128::from(u32::MAX))] && self.v6 == [(0, u128::MAX)]
     }
 
-    /// Whether this address is.
+    /// True if this address is among them.
     pub fn contains(&self, ip: IpAddr) -> bool {
+        // An IPv4 address in the form of IPv6 must not slip through the IPv6 ranges.
         match ip.to_canonical() {
             IpAddr::V4(ip) => covers(&self.v4, ip.to_bits().into(), ip.to_bits().into()),
             IpAddr::V6(ip) => covers(&self.v6, ip.to_bits(), ip.to_bits()),
         }
     }
 
-    /// One of the values that is not among them, in words.
+    /// A value that is not among them, in words.
     pub(super) fn forbidden_value(&self, values: &FieldValues, is_v6: bool) -> Option<String> {
         if is_v6 {
             uncovered(values, &self.v6, |value| Ipv6Addr::from_bits(value).to_string())
@@ -55,7 +56,7 @@ fn ranges_of(networks: &[Network], is_v4: bool) -> Vec<(u128, u128)> {
     joined(own.map(|network| network.ends()).collect())
 }
 
-/// A value of an IPv4 field. One that is too large for that is shown as it would be in IPv6.
+/// Formats a value of an IPv4 field. A value that is too large for that is shown as in IPv6.
 fn ipv4_text(value: u128) -> String {
     match u32::try_from(value) {
         Ok(value) => Ipv4Addr::from_bits(value).to_string(),
@@ -63,7 +64,7 @@ fn ipv4_text(value: u128) -> String {
     }
 }
 
-/// One of the values that these ranges do not cover, in words.
+/// A value that these ranges do not cover, in words.
 fn uncovered(values: &FieldValues, ranges: &[(u128, u128)], text: impl Fn(u128) -> String) -> Option<String> {
     match values {
         FieldValues::List(list) => {
@@ -79,7 +80,7 @@ fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     let mut joined: Vec<(u128, u128)> = Vec::new();
     for (first, last) in ranges {
         match joined.last_mut() {
-            // Ranges that touch become one, so that `covers` may look at each range alone.
+            // Ranges that touch become one, so that `covers` may check each range alone.
             Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
             _ => joined.push((first, last)),
         }
@@ -88,6 +89,7 @@ fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
 }
 
 fn covers(ranges: &[(u128, u128)], first: u128, last: u128) -> bool {
+    // One range is enough: `joined` leaves no two that touch.
     ranges.iter().any(|range| range.0 <= first && last <= range.1)
 }
 
@@ -99,12 +101,12 @@ pub enum PermittedMacs {
 }
 
 impl PermittedMacs {
-    /// A MAC address as the owner writes it.
+    /// Parses a MAC address as the owner writes it.
     pub(super) fn one(text: &str) -> Result<[u8; 6], String> {
         mac(text).ok_or_else(|| format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"))
     }
 
-    /// One of the values that is not among them, in words.
+    /// A value that is not among them, in words.
     pub(super) fn forbidden_value(&self, values: &FieldValues) -> Option<String> {
         let Self::List(allowed) = self else { return None };
         let ranges = joined(allowed.iter().map(|mac| (mac_number(*mac), mac_number(*mac))).collect());

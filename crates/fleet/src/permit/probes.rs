@@ -1,6 +1,6 @@
-//! What the owner's file says about probes: to whom they and their answers may go, how many, and for how long.
+//! Limits of the owner's file for probes: addresses, rates and durations.
 //!
-//! The owner's permit for probes is asked besides, by the part of the node that sends them.
+//! The owner's permit for probes is checked in addition, by the part of the node that sends them.
 
 use super::{AskedLoad, LendingPermit, OwnPlanPort};
 use packetrig_plan::Plan;
@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 impl LendingPermit {
-    /// Refuses addresses and lengths that are not allowed.
+    /// Refuses addresses and durations that are not allowed.
     pub(super) fn check_probes(&self, plan: &Plan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
         let Some(probes) = &plan.probes else { return };
         let targets = probes.lines_from(own.port).filter_map(|(_, line)| probes.target(line));
-        // A reflector sends, too: its answers go to those that ask.
+        // A reflector also sends: its answers go to the nodes that ask.
         let askers = probes.askers(own.port).filter_map(|asker| probes.addresses.get(&asker).copied());
         let all: BTreeSet<IpAddr> = targets.map(|target| target.ip()).chain(askers).collect();
         let strangers = all.into_iter().filter(|address| !self.networks.contains(*address));
@@ -36,6 +36,7 @@ impl AskedLoad {
     pub(super) fn add_probes(&mut self, plan: &Plan, port: usize) {
         let Some(probes) = &plan.probes else { return };
         let lines = u64::from(probes.lines_of(port)) + probes.askers(port).count() as u64;
+        // Each line has a time of its own then: the port sends for one line at a time.
         let lines = if probes.method.is_alone() { lines.min(1) } else { lines };
         let in_1000_s = lines.saturating_mul(probes.probes_in_1000_s());
         self.frames_milli += u128::from(in_1000_s);

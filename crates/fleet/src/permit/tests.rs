@@ -182,7 +182,7 @@ fn captures_that_only_the_controller_wants_can_be_forbidden() {
     assert_eq!(said, ["port eth2: captures are not allowed"]);
 }
 
-/// As fast as the link takes them, 100 Mbit/s by the controller's word.
+/// Frames as fast as the link takes them, 100 Mbit/s by the controller's claim.
 const UNPACED: &str = "ports: [{name: a, location: eth1}, {name: b, location: eth2}]
 layer1: [{name: l, port_names: [a], speed: speed_100_fd_mbps}]
 flows:

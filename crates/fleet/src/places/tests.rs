@@ -206,11 +206,11 @@ fn a_node_that_is_only_remembered_is_missed_by_name_or_taken_as_absent() {
         assert_eq!(found.absent.len(), 1);
         assert_eq!(found.absent[&NodeName("b".into())], "it does not answer; it was last heard 60s ago");
     }
-    // Who is there goes first, and what nobody has is not made up.
+    // Present nodes come first, and a missing port is not made up.
     let found = settle_with_absent(&plan(&["any-x"]), &members, None, NOW).unwrap();
     assert_eq!((nodes(&found.places), found.absent.len()), (vec![NodeName("a".into())], 0));
     assert!(settle_with_absent(&plan(&["any-x"; 3]), &members, None, NOW).is_err());
-    // Heard again it is there, in its first life.
+    // After its first hello it is present, in its first life.
     members.hear(&NodeName("b".into()), NodeHello { incarnation: 4, ..hello }, NOW);
     assert_eq!(settled(&["b/e0"], &members), ["b/e0"]);
     assert_eq!(members.rows(NOW)[1].restarts, 0);

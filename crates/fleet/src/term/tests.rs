@@ -45,7 +45,7 @@ fn a_controller_that_is_gone_from_this_machine_needs_no_waiting() {
     assert_eq!(look(None, Some(true)), TermState::Over);
 }
 
-/// Stopped for as long as it takes, a process that is there may be ended as well.
+/// A process that exists may be ended as well, if it was stopped for long enough.
 #[test]
 fn a_process_that_is_there_and_refreshes_nothing_is_dead_in_the_end() {
     let (mut watch, here) = (watch(), record());

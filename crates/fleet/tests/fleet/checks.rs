@@ -1,11 +1,11 @@
-//! What must hold whatever the world does.
+//! Invariants that hold in every world.
 
 use crate::node::Node;
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_stats::result::NodeResult;
 use std::collections::BTreeSet;
 
-/// Receivers are about to be told to stop: no sender is at work, and what was sent had the drain to arrive.
+/// Checks before receivers are told to stop: no sender is running, and sent frames had the drain to arrive.
 pub(crate) fn before_finish(nodes: &mut [Node], now: u64, drain: u64) {
     for node in nodes {
         assert!(!node.is_sending(now), "{} sends while receivers are told to stop", node.name);
@@ -15,7 +15,7 @@ pub(crate) fn before_finish(nodes: &mut [Node], now: u64, drain: u64) {
     }
 }
 
-/// Nothing happens any more.
+/// Checks after the last event.
 pub(crate) fn at_the_end(nodes: &mut [Node], now: u64) {
     for node in nodes.iter_mut().filter(|node| node.alive && node.frozen.is_none()) {
         assert!(!node.is_sending(now), "{} still sends", node.name);
@@ -23,7 +23,7 @@ pub(crate) fn at_the_end(nodes: &mut [Node], now: u64) {
     }
 }
 
-/// How a run ended, against what its nodes did.
+/// Checks the outcome of a run against the actions of its nodes.
 pub(crate) fn results(outcome: &RunOutcome, results: Vec<NodeResult>, nodes: &[Node]) {
     let names: BTreeSet<&str> = results.iter().map(|result| result.node.as_str()).collect();
     assert_eq!(names.len(), results.len(), "a result is counted once");

@@ -1,5 +1,4 @@
-//! Controllers, nodes and the network between them, in virtual time. What must hold at every moment is asserted where it
-//! happens.
+//! Controllers, nodes and the network between them, in virtual time. Invariants are asserted at the place of each event.
 
 use crate::node::Node;
 use crate::world::{Clock, MS, Random, World};
@@ -61,17 +60,17 @@ pub(crate) struct Fleet {
     pub(crate) chiefs: Vec<Chief>,
     pub(crate) record: Option<RunRecord>,
     pub(crate) store: BTreeMap<usize, Arc<NodeResult>>,
-    /// True instants of every T that was given out.
+    /// True times of every T that was given out.
     pub(crate) starts: BTreeSet<u64>,
     pub(crate) limits: RunLimits,
     pub(crate) refused: u64,
     pub(crate) redelivered: u64,
 }
 
-/// What came out of it.
+/// Outcome of the simulated run.
 pub(crate) struct Ended {
     pub(crate) fleet: Fleet,
-    /// Of each controller that saw an end.
+    /// Outcome of each controller that saw an end.
     pub(crate) outcomes: Vec<RunOutcome>,
     pub(crate) states: Vec<RunState>,
 }
@@ -117,7 +116,7 @@ impl Fleet {
         fleet
     }
 
-    /// How many nodes' results are stored.
+    /// Number of nodes whose results are stored.
     pub(crate) fn results(&self) -> usize {
         self.store.len()
     }
@@ -140,7 +139,7 @@ impl Fleet {
         self.queue.insert((when.max(self.now), self.order), what);
     }
 
-    /// Over the network, which loses, delays and repeats; `node` is the end that may be cut off.
+    /// Sends over the network, which loses, delays and repeats; `node` is the end that may be cut off.
     pub(crate) fn post(&mut self, node: usize, to_it: bool, what: Happening) {
         let cut = if to_it { self.nodes[node].deaf } else { self.nodes[node].mute } > 0;
         let copies = if self.random.chance(self.world.repeated_percent) { 2 } else { 1 };
@@ -152,7 +151,7 @@ impl Fleet {
         }
     }
 
-    /// Until nothing happens any more.
+    /// Runs until no event is left.
     pub(crate) fn run(mut self) -> Ended {
         self.tell_chief(0, ControllerEvent::Begin);
         while let Some(((at, _), what)) = self.queue.pop_first() {
@@ -240,7 +239,7 @@ impl Fleet {
         for action in actions {
             assert!(!was_over || !matches!(action, ControllerAction::Emit(_)), "nothing follows the end");
             if !self.perform(chief, action) {
-                // What follows the record is not sent.
+                // Messages after the record are not sent.
                 self.tell_chief(chief, ControllerEvent::Deposed);
                 break;
             }
@@ -255,7 +254,7 @@ impl Fleet {
         }
     }
 
-    /// `false`: somebody else has taken over.
+    /// Returns `false` if another controller has taken over.
     pub(crate) fn perform(&mut self, chief: usize, action: ControllerAction) -> bool {
         match action {
             ControllerAction::Record(record) => {
@@ -293,7 +292,7 @@ impl Fleet {
         true
     }
 
-    /// Whoever reads the record must know of everything that was sent.
+    /// A reader of the record must find everything that was sent.
     pub(crate) fn check_record(&self, head: &MessageHead, command: &NodeCommand) {
         let record = self.record.as_ref().expect("a record comes before the first command");
         if record.head.epoch != head.epoch {

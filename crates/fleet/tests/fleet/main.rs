@@ -145,7 +145,7 @@ fn the_one_of_two_controllers_that_was_away_gives_way() {
 
 #[test]
 fn an_epoch_outlives_the_agent_that_has_seen_it() {
-    // The node hears of the second controller only, is started again, and then the first one comes back.
+    // The node gets messages of the second controller only, is restarted, and then the first one comes back.
     let world = World {
         cuts: vec![(1, 0, 15_200, true, true)],
         controller_frozen: Some((100, 18_000)),

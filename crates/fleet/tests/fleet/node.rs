@@ -14,15 +14,15 @@ pub(crate) const TERMS: LeaseTerms = LeaseTerms::of(Nanos::from_secs(2));
 /// Longest work between two looks at the gate.
 pub(crate) const BATCH: u64 = 10 * MS;
 
-/// Senders that were told when to begin.
+/// Senders with a start time.
 #[derive(Clone, Debug)]
 pub(crate) struct Sending {
     pub(crate) from: u64,
-    /// When their plan ends.
+    /// End of their plan.
     pub(crate) until: u64,
-    /// When they were told to stop.
+    /// Time of the order to stop.
     pub(crate) told: Option<u64>,
-    /// When they ended, and whether because the gate was shut.
+    /// Time of their end, and whether the gate was shut then.
     pub(crate) ended: Option<(u64, bool)>,
 }
 
@@ -36,15 +36,15 @@ pub(crate) struct Node {
     pub(crate) wake: Option<u64>,
     pub(crate) receiving: bool,
     pub(crate) sending: Option<Sending>,
-    /// On its own clock.
+    /// Times on the node's own clock.
     pub(crate) gate: Option<MonoTime>,
-    /// When the last frame left, and whether the senders ended by themselves.
+    /// Departure of the last frame, and whether the senders ended by themselves.
     pub(crate) last_frame: Option<u64>,
     pub(crate) ended_by_plan: bool,
-    /// On the disk.
+    /// State on the disk, which survives a restart.
     pub(crate) epoch: u64,
     pub(crate) spool: BTreeMap<u32, Arc<NodeResult>>,
-    /// What the checks know: the highest epoch it was told of, when each question was sent, and the sending of the last
+    /// State for the checks: the highest epoch that it received, the time of each question, and the time of the last
     /// question that any controller answered with yes.
     pub(crate) told_epoch: u64,
     pub(crate) asked: BTreeMap<Nonce, u64>,
@@ -104,7 +104,7 @@ impl Node {
         (self.receiving, self.gate) = (false, None);
     }
 
-    /// Lets the senders do what they do up to `now`: the gate shuts by itself.
+    /// Runs the senders up to `now`: the gate shuts by itself.
     pub(crate) fn settle(&mut self, now: u64) {
         let now = self.frozen.map_or(now, |since| since.min(now));
         let shut = self.gate.map_or(0, |gate| self.clock.truth(gate));
@@ -133,7 +133,7 @@ impl Node {
         self.last_frame = Some(to);
     }
 
-    /// Whether a frame can leave at `now`.
+    /// True if a frame can leave at `now`.
     pub(crate) fn is_sending(&mut self, now: u64) -> bool {
         self.settle(now);
         let at_work = self.sending.as_ref().is_some_and(|it| it.from <= now && it.ended.is_none());

@@ -1,4 +1,4 @@
-//! What nodes do: with letters, with orders of their agents, with results on their disks.
+//! Actions of nodes: on letters, on orders of their agents, on results on their disks.
 
 use crate::fleet::{Fleet, Happening};
 use crate::node::Sending;
@@ -26,7 +26,7 @@ impl Fleet {
         }
     }
 
-    /// T on the node's clock, as well as the node knows it.
+    /// T on the node's clock, by its clock fit.
     pub(crate) fn converted(&mut self, index: usize, chief: usize, mut command: NodeCommand) -> NodeCommand {
         let bound = self.world.bound_us * 1000;
         if let NodeCommand::Commit { start, .. } | NodeCommand::Confirm { start } = &mut command {
@@ -117,7 +117,7 @@ impl Fleet {
                 let node = &mut self.nodes[index];
                 if let Some(sending) = &mut node.sending {
                     sending.told.get_or_insert(told);
-                    // What has not begun does not begin.
+                    // A change that has not begun does not begin.
                     sending.from = sending.from.min(told.max(now));
                 }
                 let incarnation = node.incarnation;

@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! Faults, and their times.
 
 use crate::fleet::{Fleet, Happening};
 use crate::world::MS;
@@ -101,7 +101,7 @@ impl Fleet {
             && sending.ended.is_none()
             && shut <= self.now
         {
-            // Neither a frame at the old end nor now.
+            // No frame leaves at the old end, or now.
             sending.ended = Some((since.max(sending.from), true));
             if sending.from < since {
                 frozen.last_frame = Some(since);

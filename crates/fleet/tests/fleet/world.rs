@@ -1,12 +1,12 @@
-//! What the world does to a fleet: everything is drawn from one seed.
+//! Faults of a world: all of them are drawn from one seed.
 
 use packetrig_fleet::controller::{OnLoss, RunPolicies, StartPolicy};
 use packetrig_units::{MonoTime, Share};
 
-/// Milliseconds in nanoseconds.
+/// Converts milliseconds to nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
 
-/// splitmix64.
+/// The generator splitmix64, for reproducible seeds.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub u64);
 
@@ -36,7 +36,7 @@ pub(crate) struct World {
     pub(crate) delay_ms: u64,
     /// Nodes' clocks run wrong by up to so many millionths.
     pub(crate) drift_ppm: u64,
-    /// What a node's fit of the controller's clock may be wrong by, in microseconds.
+    /// Error of a node's fit of the controller's clock, in microseconds.
     pub(crate) bound_us: u64,
     /// (node, at, until it is started again).
     pub(crate) crashes: Vec<(usize, u64, Option<u64>)>,
@@ -49,7 +49,7 @@ pub(crate) struct World {
     /// (from, to): the controller does nothing; another one takes over 15 s after the beginning.
     pub(crate) controller_frozen: Option<(u64, u64)>,
     pub(crate) stop_at: Option<u64>,
-    /// How long senders have to send.
+    /// Length of the senders' plan.
     pub(crate) length: u64,
     pub(crate) policies: RunPolicies,
 }
@@ -134,13 +134,13 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// What it shows at a true instant.
+    /// Reading of the clock at a true time.
     pub(crate) fn shows(self, truth: u64) -> MonoTime {
         let wrong = i128::from(truth) * i128::from(self.ppm) / 1_000_000;
         let shown = i128::from(truth) + i128::from(self.offset) + wrong;
         MonoTime::from_nanos(u64::try_from(shown).expect("clocks do not begin before zero"))
     }
-    /// The first true instant at which it shows that or later.
+    /// The first true time at which it shows that or later.
     pub(crate) fn truth(self, shown: MonoTime) -> u64 {
         let since = i128::from(shown.as_nanos()) - i128::from(self.offset);
         let guess = (since * 1_000_000 / (1_000_000 + i128::from(self.ppm))).max(0);
