@@ -1,7 +1,7 @@
-//! Keys as nats-server writes them ("nkeys"): Ed25519, with a text that says what each is for.
+//! Keys in the format of nats-server ("nkeys"): Ed25519, with a text that includes the kind of the key.
 //!
-//! async-nats signs with the crate `nkeys`, which would bring 22 crates and a second implementation of most of what `ring` does. This
-//! crate has the part of it that async-nats uses, under its name (decision 0011).
+//! async-nats signs with the crate `nkeys`, which would bring 22 crates and a second implementation of most of `ring`.
+//! This crate has the part of it that async-nats uses, under its name (decision 0011).
 #![forbid(unsafe_code)]
 
 mod text;
@@ -9,19 +9,19 @@ mod text;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use text::KeyText;
 
-/// Why there is no such key.
+/// Reason why a key is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It is not one, or its checksum is wrong.
+    /// The text is no key, or its checksum is wrong.
     #[error("not the text of a key")]
     Text,
-    /// Not 32 bytes, or of a use that this crate does not know.
+    /// The seed has not 32 bytes, or is of a kind that this crate does not support.
     #[error("not a seed")]
     Seed,
 }
 
-/// What a key is for; the value is the first byte of its text.
+/// Kind of a key; the value is the first byte of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPairType {
     // Base32 takes five bits for a letter. The upper five of this byte are the first one: 14 is O, 0 is A, 20 is U.
@@ -46,14 +46,15 @@ impl std::fmt::Debug for KeyPair {
 }
 
 impl KeyPair {
-    /// The pair of these random bytes.
+    /// Creates the pair of these random bytes.
     pub fn new_from_raw(kind: KeyPairType, seed: [u8; 32]) -> Result<Self, Error> {
+        // The seed comes without a public key to check it against.
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| Error::Seed)?;
         let public = KeyText { prefix: kind as u8, key: pair.public_key().as_ref() }.written();
         Ok(Self { pair, public })
     }
 
-    /// The pair of a seed as text, which begins with `S`.
+    /// Creates the pair of a seed as text, which begins with `S`.
     pub fn from_seed(seed: &str) -> Result<Self, Error> {
         let (kind, seed) = text::read_seed(seed)?;
         Self::new_from_raw(kind, seed)
@@ -69,7 +70,7 @@ impl KeyPair {
     }
 }
 
-/// Whether this is the text of a public key of that kind.
+/// True if this is the text of a public key of that kind.
 pub fn is_public_key(text: &str, kind: KeyPairType) -> bool {
     text::read_public(text).is_ok_and(|prefix| prefix == kind as u8)
 }

@@ -1,4 +1,4 @@
-//! Base32 of what a key is for, the key, and CRC-16/XMODEM of both, lowest byte first.
+//! Base32 of the kind, the key, and CRC-16/XMODEM of both, lowest byte first.
 
 use crate::{Error, KeyPairType};
 
@@ -23,7 +23,7 @@ impl KeyText<'_> {
     }
 }
 
-/// What the key of this text is for; the text has the length of a key.
+/// Reads the kind of a public key; checks that the text has the length of a key.
 pub(crate) fn read_public(text: &str) -> Result<u8, Error> {
     match read(text)?[..] {
         [prefix, ref key @ ..] if key.len() == KEY => Ok(prefix),
@@ -44,7 +44,7 @@ pub(crate) fn read_seed(text: &str) -> Result<(KeyPairType, [u8; KEY]), Error> {
     Ok((kind, key.try_into().map_err(|_| Error::Seed)?))
 }
 
-/// The bytes of a text without their checksum.
+/// Returns the bytes of a text without their checksum.
 fn read(text: &str) -> Result<Vec<u8>, Error> {
     let mut bytes = unbase32(text.trim())?;
     let checked = bytes.len().checked_sub(2).ok_or(Error::Text)?;
@@ -97,7 +97,7 @@ fn unbase32(text: &str) -> Result<Vec<u8>, Error> {
             bytes.push((bits >> waiting & 255).try_into().map_err(|_| Error::Text)?);
         }
     }
-    // Bits that are left over would be a second text of the same bytes.
+    // Other values of the unused bits would be a second text of the same bytes.
     if base32(&bytes) == text { Ok(bytes) } else { Err(Error::Text) }
 }
 
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn seed_is_read_and_a_changed_one_is_not() {
-        // Of the documentation of async-nats.
+        // The seed is from the documentation of async-nats.
         let seed = "SUANQDPB2RUOE4ETUA26CNX7FUKE5ZZKFCQIIW63OX225F2CO7UEXTM7ZY";
         let key = KeyPair::from_seed(seed).expect("it is one");
         assert!(is_public_key(&key.public_key(), KeyPairType::User));

@@ -1,6 +1,6 @@
-//! A connection to the service.
+//! A connection to the release service.
 //!
-//! Invariant: what the service sends while another answer is awaited is kept, and `next_event` gives it out in order.
+//! Invariant: messages that arrive while another answer is awaited are kept, and `next_event` returns them in order.
 
 use crate::message::{
     AnswerFilter, ClientMessage, ErrorPlace, HeardAnswer, LONGEST_MESSAGE, PacketLimits, PacketReport,
@@ -14,13 +14,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Names another path of the socket.
+/// Environment variable with another path of the socket.
 pub const SOCKET_VARIABLE: &str = "PACKETRIG_RELEASE_SOCKET";
 const SOCKET: &str = "release.sock";
-/// How long the service may take to answer.
+/// Timeout for an answer of the service.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the service listens if nobody says otherwise.
+/// Path of the service's socket, unless the environment has another one.
 pub fn default_socket() -> PathBuf {
     std::env::var_os(SOCKET_VARIABLE)
         .map_or_else(|| runtime_directory::runtime_directory().join(SOCKET), PathBuf::from)
@@ -50,19 +50,19 @@ pub enum ReleaseError {
     WrongSize { packets: usize, most: u32, bytes: usize },
 }
 
-/// What the service tells without being asked.
+/// Messages that the service sends without a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseEvent {
-    /// What became of packets.
+    /// Reports about packets of this client.
     Reports(Vec<PacketReport>),
     Answer(HeardAnswer),
 }
 
-/// How much of a batch was accepted.
+/// Accepted part of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchAcceptance {
     pub accepted: u32,
-    /// Their reports say why.
+    /// Refused packets; their reports have the reasons.
     pub refused: u32,
     /// Packets of this client in the queue.
     pub queued: u32,
@@ -88,17 +88,18 @@ impl ReleaseClient {
         }
     }
 
-    /// What the service said about itself.
+    /// Properties of the service.
     pub const fn facts(&self) -> &ServiceFacts {
         &self.facts
     }
 
-    /// Hands packets over. The number of the batch is returned with its acceptance; reports come as events.
+    /// Hands packets over. The number of the batch is returned with its acceptance; reports arrive as events.
     pub fn submit(&mut self, packets: Vec<PacketToRelease>) -> Result<(u64, BatchAcceptance), ReleaseError> {
         let batch = self.new_id();
         let count = packets.len();
         let bytes: usize = packets.iter().map(PacketToRelease::length_in_message).sum();
         let most = self.facts.batch_packets;
+        // The header has 16 bytes, and SUBMIT has 8 more before its packets.
         if count == 0 || count > most as usize || bytes > LONGEST_MESSAGE - 24 {
             return Err(ReleaseError::WrongSize { packets: count, most, bytes });
         }
@@ -110,7 +111,7 @@ impl ReleaseClient {
         }
     }
 
-    /// Takes packets out of the queue and returns how many: those of a batch, or of all (0); of a train, or of all (0).
+    /// Removes packets from the queue and returns their number: those of a batch, or of all (0); of a train, or of all (0).
     pub fn cancel(&mut self, batch: u64, train: u32) -> Result<u32, ReleaseError> {
         let id = self.new_id();
         match self.connection.ask(&ClientMessage::Cancel { id, batch, train })? {
@@ -119,7 +120,7 @@ impl ReleaseClient {
         }
     }
 
-    /// Asks for answers to this client's packets; `None`: for none any more.
+    /// Requests answers to this client's packets; `None` ends that.
     pub fn listen(&mut self, filter: Option<AnswerFilter>) -> Result<(), ReleaseError> {
         let id = self.new_id();
         match self.connection.ask(&ClientMessage::Listen { id, filter })? {
@@ -145,12 +146,13 @@ impl ReleaseClient {
         }
     }
 
-    /// The next event; `None` if there was none `within` this time.
+    /// Returns the next event; `None` if none arrives `within` this time.
     pub fn next_event(&mut self, within: Duration) -> Result<Option<ReleaseEvent>, ReleaseError> {
         self.connection.next_event(within)
     }
 
     const fn new_id(&mut self) -> u64 {
+        // Never 0, which means all batches in CANCEL.
         self.next_id += 1;
         self.next_id
     }
@@ -182,6 +184,7 @@ impl ServiceConnection {
 
     /// Sends a message and waits for its answer.
     fn ask(&mut self, message: &ClientMessage) -> Result<ServiceMessage, ReleaseError> {
+        // One deadline for the request and its answer: a busy service must not double the timeout.
         let deadline = deadline(PATIENCE);
         self.send(&message.write(), deadline)?;
         loop {
@@ -191,7 +194,7 @@ impl ServiceConnection {
                 ServiceMessage::Error { text, place, .. } => {
                     return Err(ReleaseError::Refused { text, place });
                 }
-                // The answer to an earlier message, for which nobody waits any more.
+                // The answer to an earlier request that has timed out.
                 _ if answer.id() != Some(message.id()) => {}
                 _ => return Ok(answer),
             }
@@ -202,7 +205,7 @@ impl ServiceConnection {
         loop {
             match self.stream.send(bytes) {
                 Ok(false) => {}
-                // A service that refuses this program has said so before it closed the connection: that is received next.
+                // A service that refuses this program has sent the reason before it closed the connection: it is received next.
                 Ok(true) | Err(_) => return Ok(()),
             }
             let now = clock::monotonic_ns();
@@ -213,7 +216,7 @@ impl ServiceConnection {
         }
     }
 
-    /// Keeps what nobody asked for.
+    /// Queues a message that is not the awaited answer.
     fn keep(&mut self, message: ServiceMessage) {
         match message {
             ServiceMessage::Report { reports } => self.events.push_back(ReleaseEvent::Reports(reports)),
@@ -231,7 +234,7 @@ impl ServiceConnection {
                     match ServiceMessage::read(bytes) {
                         Some(message) => return Ok(Some(message)),
                         None if ServiceMessage::is_known(bytes) => return Err(ReleaseError::Broken),
-                        // Of a later service: the protocol says that clients ignore it.
+                        // Sent by a later service: clients ignore it by the protocol.
                         None => {}
                     }
                 }

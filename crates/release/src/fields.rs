@@ -1,8 +1,8 @@
-//! Numbers at fixed places of a message, in the byte order of this machine.
+//! Numbers at fixed positions of a message, in the byte order of this machine.
 //!
-//! Invariant: reading beyond the end gives `None`.
+//! Invariant: reading beyond the end returns `None`.
 
-/// Messages and the packets in them end at multiples of this.
+/// Alignment of messages and of the packets in them.
 pub(crate) const ALIGNMENT: usize = 8;
 
 /// Writes a message from front to back.
@@ -34,7 +34,7 @@ impl FieldWriter {
         self
     }
 
-    /// A text in a field of `room` bytes, cut at a whole character if it is too long.
+    /// Adds a text in a field of `room` bytes, cut at a whole character if it is too long.
     pub(crate) fn text(&mut self, text: &str, room: usize) -> &mut Self {
         let end = self.bytes.len() + room;
         let fitting = text.floor_char_boundary(room);
@@ -53,7 +53,7 @@ impl FieldWriter {
     }
 }
 
-/// Where a reader is in a message.
+/// Position of a reader in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FieldPlace {
     pub(crate) field: &'static str,
@@ -77,23 +77,23 @@ impl<'a> FieldReader<'a> {
         Self { rest: bytes, length: bytes.len(), place }
     }
 
-    /// Names the field that is read next, so that [`Self::place`] tells where reading failed.
+    /// Names the field that is read next, so that [`Self::place`] shows where reading failed.
     pub(crate) const fn named(&mut self, field: &'static str) -> &mut Self {
         self.place = FieldPlace { field, byte: self.length - self.rest.len(), ..self.place };
         self
     }
 
-    /// Says that a field that was read before is wrong.
+    /// Marks a field that was read before as wrong.
     pub(crate) const fn point_at(&mut self, field: &'static str, byte: usize) {
         self.place = FieldPlace { field, byte, ..self.place };
     }
 
-    /// Says to which packet the fields belong from here on.
+    /// Sets the packet to which the fields belong from here on.
     pub(crate) const fn enter_packet(&mut self, packet: Option<u32>) {
         self.place.packet = packet;
     }
 
-    /// The field that was named last.
+    /// Position of the field that was named last.
     pub(crate) const fn place(&self) -> FieldPlace {
         self.place
     }
@@ -126,21 +126,21 @@ impl<'a> FieldReader<'a> {
         Some(first)
     }
 
-    /// Bytes and the padding after them, which must be zeros.
+    /// Reads bytes and the padding after them, which must be zeros.
     pub(crate) fn padded(&mut self, count: usize) -> Option<&'a [u8]> {
         let all = self.bytes(count.checked_next_multiple_of(ALIGNMENT)?)?;
         let (bytes, padding) = all.split_at(count);
         padding.iter().all(|byte| *byte == 0).then_some(bytes)
     }
 
-    /// A text in a field of `N` bytes; bytes that are no text are replaced.
+    /// Reads a text in a field of `N` bytes; bytes that are no text are replaced.
     pub(crate) fn text<const N: usize>(&mut self) -> Option<String> {
         let field = self.array::<N>()?;
         let end = field.iter().position(|byte| *byte == 0).unwrap_or(N);
         Some(String::from_utf8_lossy(&field[..end]).into_owned())
     }
 
-    /// Reserved bytes, which must be zeros.
+    /// Reads reserved bytes, which must be zeros.
     pub(crate) fn reserved(&mut self, count: usize) -> Option<()> {
         self.bytes(count)?.iter().all(|byte| *byte == 0).then_some(())
     }

@@ -1,7 +1,7 @@
-//! Hands packets with their release times over to `packetrig probe serve`, and tells when they left.
+//! Hands packets with their release times over to `packetrig probe serve`, and reports when they left.
 //!
-//! [`ReleaseClient`] is a connection to the service. [`message`] has the messages of both sides; the service uses it, too. The protocol
-//! is described for other languages in `docs/book/release-protocol.md`.
+//! [`ReleaseClient`] is a connection to the service. [`message`] has the messages of both sides; the service uses it,
+//! too. The protocol is described for other languages in `docs/book/release-protocol.md`.
 //!
 //! Invariant: bytes of the other side that break the protocol are an error and never a panic.
 #![forbid(unsafe_code)]

@@ -1,11 +1,11 @@
-//! The messages between a client and the service. `docs/book/release-protocol.md` draws them.
+//! Messages between a client and the service. `docs/book/release-protocol.md` draws them.
 //!
 //! ```text
 //!  ClientMessage  --write-->  bytes  --read-->  ClientMessage      (read by the service)
 //!  ServiceMessage --write-->  bytes  --read-->  ServiceMessage     (read by the client)
 //! ```
-//! Invariant: `read` gives back exactly what `write` was given. From a client it refuses all that `write` cannot have written; a message
-//! of the service may be longer than this crate knows, because later services add fields at the end.
+//! Invariant: `read` returns exactly the value that `write` was given. From a client it refuses all bytes that `write` cannot
+//! have written; a message of the service may be longer than this crate knows, because later services add fields at the end.
 
 mod client_side;
 mod report;
@@ -51,12 +51,13 @@ fn read_header(fields: &mut FieldReader<'_>, message_length: usize) -> Option<Me
     Some(MessageHeader { kind, id })
 }
 
-/// A message whose body `write` adds.
+/// Builds a message whose body `write` adds.
 fn written(kind: u16, id: u64, write: impl FnOnce(&mut FieldWriter)) -> Vec<u8> {
     let mut fields = FieldWriter::default();
     fields.u16(kind).u16(0).u32(0).u64(id);
     write(&mut fields);
     let mut bytes = fields.pad().take();
+    // The length is known only now; it was written as 0.
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     bytes[4..8].copy_from_slice(&length.to_ne_bytes());
     bytes

@@ -1,4 +1,4 @@
-//! What a client sends: who it is, packets with their release times, and what it no longer wants to be sent.
+//! Messages of a client: its name, packets with their release times, and cancellations.
 
 use super::{MAGIC, VERSION, read_header, written};
 use crate::fields::{FieldPlace, FieldReader, FieldWriter};
@@ -37,7 +37,7 @@ impl ReleaseClock {
     }
 }
 
-/// What the bytes of a packet are.
+/// Form of a packet's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PacketKind {
     /// An Ethernet frame without FCS.
@@ -46,15 +46,15 @@ pub enum PacketKind {
     IpPacket,
 }
 
-/// A packet and when it is to leave.
+/// A packet with its release time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketToRelease {
-    /// The client's own number for it, which its report repeats.
+    /// Number of the packet from the client, which its report repeats.
     pub cookie: u64,
     pub clock: ReleaseClock,
-    /// When it is to leave, nanoseconds of `clock`.
+    /// Release time, nanoseconds of `clock`.
     pub release_at: u64,
-    /// How much later it may still leave, in nanoseconds; 0: however late.
+    /// Maximum delay in nanoseconds; 0: no limit.
     pub latest: u64,
     /// Consecutive packets with the same number other than 0 are one train.
     pub train: u32,
@@ -63,26 +63,26 @@ pub struct PacketToRelease {
 }
 
 impl PacketToRelease {
-    /// A single IP packet on CLOCK_MONOTONIC that leaves however late.
+    /// Creates a single IP packet on CLOCK_MONOTONIC without a limit of its delay.
     pub const fn ip(cookie: u64, release_at: u64, bytes: Vec<u8>) -> Self {
         let (clock, kind) = (ReleaseClock::Monotonic, PacketKind::IpPacket);
         Self { cookie, clock, release_at, latest: 0, train: 0, kind, bytes }
     }
 
-    /// Bytes that it takes in a message.
+    /// Length of the packet in a message, in bytes.
     pub const fn length_in_message(&self) -> usize {
         PACKET_HEADER + self.bytes.len().next_multiple_of(crate::fields::ALIGNMENT)
     }
 }
 
-/// Which of the answers to its packets a client wants.
+/// Selection of the answers that a client receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnswerFilter {
-    /// Only this IP protocol.
+    /// IP protocol of the wanted answers; `None`: any.
     pub protocol: Option<u8>,
-    /// Only UDP and TCP to this port.
+    /// Port of UDP or TCP at this end; `None`: any.
     pub own_port: Option<u16>,
-    /// Only from this address.
+    /// Source address of the wanted answers; `None`: any.
     pub from: Option<IpAddr>,
     /// Bytes of each frame that are sent to the client; `None`: all.
     pub most_bytes: Option<u32>,
@@ -100,13 +100,13 @@ pub enum ClientMessage {
         batch: u64,
         packets: Vec<PacketToRelease>,
     },
-    /// `batch` 0: all batches. `train` 0: all trains of it.
+    /// Cancels packets. `batch` 0: all batches. `train` 0: all trains of it.
     Cancel {
         id: u64,
         batch: u64,
         train: u32,
     },
-    /// `filter` `None`: no answers any more.
+    /// Starts or ends answers. `filter` `None`: no answers any more.
     Listen {
         id: u64,
         filter: Option<AnswerFilter>,
@@ -121,12 +121,12 @@ pub enum ClientMessage {
     },
 }
 
-/// Where a message of a client breaks the protocol.
+/// Position at which a message of a client breaks the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokenMessage {
-    /// The name of the field, as on the protocol's page.
+    /// Name of the field, as on the protocol's page.
     pub field: &'static str,
-    /// The byte of the message at which the field begins.
+    /// First byte of the field in the message.
     pub byte: u32,
     /// The packet of SUBMIT to which the field belongs, from 0.
     pub packet: Option<u32>,
@@ -151,7 +151,7 @@ impl fmt::Display for BrokenMessage {
 }
 
 impl ClientMessage {
-    /// The number that the answer repeats.
+    /// Number that the answer repeats.
     pub const fn id(&self) -> u64 {
         match self {
             Self::Hello { id, .. }
@@ -218,6 +218,7 @@ impl ClientMessage {
                 return None;
             }
         };
+        // The end of the message belongs to no packet of SUBMIT.
         fields.enter_packet(None);
         fields.named("end of the message").is_empty().then_some(message)
     }
@@ -232,7 +233,7 @@ fn read_hello(id: u64, fields: &mut FieldReader<'_>) -> Option<ClientMessage> {
     fields.named("reserved").reserved(1)?;
     let name = fields.named("name").text::<NAME>()?;
     fields.named("reserved");
-    // A later version may use the rest, and is answered by an error of its own.
+    // A later version may use the rest, and gets an error of its own.
     if version == VERSION {
         fields.reserved(8)?;
     } else {
@@ -247,7 +248,7 @@ fn write_packet(packet: &PacketToRelease, fields: &mut FieldWriter) {
         PacketKind::IpPacket => 2,
     };
     fields.u64(packet.cookie).u64(packet.release_at).u64(packet.latest).u32(packet.train);
-    // A packet that is longer makes a message that the service refuses as too long.
+    // A longer packet makes a message that the service refuses as too long.
     fields.u16(u16::try_from(packet.bytes.len()).unwrap_or(u16::MAX));
     fields.u8(kind).u8(packet.clock.number()).raw(&packet.bytes).pad();
 }
@@ -263,7 +264,7 @@ fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketTo
     }
     fields.named("reserved").reserved(4)?;
     let mut packets = Vec::new();
-    // `count` is the client's word: memory is taken for packets that are there.
+    // `count` is an unchecked claim of the client: memory grows only with packets that are there.
     for packet in 0..count {
         fields.enter_packet(Some(packet));
         packets.push(read_packet(fields)?);
@@ -287,7 +288,7 @@ fn read_packet(fields: &mut FieldReader<'_>) -> Option<PacketToRelease> {
     Some(PacketToRelease { cookie, clock, release_at, latest, train, kind, bytes })
 }
 
-/// An IPv4 address as `::ffff:a.b.c.d`.
+/// Converts an IPv4 address to `::ffff:a.b.c.d`.
 pub(super) const fn mapped(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -297,12 +298,13 @@ pub(super) const fn mapped(address: IpAddr) -> Ipv6Addr {
 
 fn write_filter(filter: Option<&AnswerFilter>, fields: &mut FieldWriter) {
     let wanted = filter.copied().unwrap_or_default();
+    // The unspecified address stands for no filter, as 0 does in the other fields.
     let from = wanted.from.map_or(Ipv6Addr::UNSPECIFIED, mapped);
     fields.u8(u8::from(filter.is_some())).u8(wanted.protocol.unwrap_or(0)).u16(wanted.own_port.unwrap_or(0));
     fields.u32(wanted.most_bytes.unwrap_or(0)).raw(&from.octets());
 }
 
-/// Whether answers are wanted, and which.
+/// The request of a client for answers, and their filter.
 struct ListenFields {
     is_on: bool,
     filter: AnswerFilter,

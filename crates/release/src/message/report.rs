@@ -1,11 +1,11 @@
-//! What became of a packet.
+//! Reports about packets: outcomes, stamps and faults.
 
 use crate::fields::{FieldReader, FieldWriter};
 
 /// Bytes of an entry, and of its fault behind all entries.
 pub(super) const ENTRY: usize = 160;
 pub(super) const FAULT: usize = 8;
-/// No number of a packet or of a byte.
+/// Stands for no number of a packet or of a byte.
 const NONE: u16 = u16::MAX;
 
 /// The clock of a stamp.
@@ -17,7 +17,7 @@ pub enum StampClockName {
     Device(u16),
 }
 
-/// What read the clock.
+/// Reader of the clock for a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StampReader {
     /// The sending program, before and after a call.
@@ -47,6 +47,7 @@ impl PacketStamp {
 
     pub(super) fn write(stamp: Option<&Self>, fields: &mut FieldWriter) {
         let Some(stamp) = stamp else {
+            // Clock 0 stands for no stamp.
             fields.raw(&[0; 24]);
             return;
         };
@@ -77,7 +78,7 @@ impl PacketStamp {
     }
 }
 
-/// A stamp that breaks the protocol; one that is not known is none at all.
+/// A stamp that breaks the protocol; a missing stamp is none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BrokenStamp;
 
@@ -100,7 +101,7 @@ impl StampFields {
 
 macro_rules! outcomes {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $word:literal;)+) => {
-        /// Whether a packet was sent, and if not, why.
+        /// Outcome of a packet: sent, or the reason why not.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum PacketOutcome {
             $($(#[doc = $doc])+ $name = $number,)+
@@ -119,7 +120,7 @@ macro_rules! outcomes {
 }
 
 outcomes! {
-    /// It was given to the kernel and left.
+    /// The kernel accepted it, and it left.
     Sent = 0, "sent";
     /// It would have left later than its client allows.
     Late = 1, "late";
@@ -129,17 +130,17 @@ outcomes! {
     NotPermitted = 3, "not_permitted";
     /// A limit of the target is used up.
     OverLimit = 4, "over_limit";
-    /// Not an IPv4 or IPv6 packet of the kind that may be sent.
+    /// The bytes are not an IPv4 or IPv6 packet of an allowed kind.
     Malformed = 5, "malformed";
-    /// Source or next hop are not those of the interface, or the source port is somebody else's.
+    /// Source or next hop are not those of the interface, or the source port belongs to another program.
     WrongSource = 6, "wrong_source";
     /// Longer than the MTU.
     TooLong = 7, "too_long";
-    /// Another packet had the outlet, and moving this one would make it later than its client allows.
+    /// Another packet had the outlet, and a shift of this one would make it later than its client allows.
     Clash = 8, "clash";
-    /// Its client took it out of the queue.
+    /// Its client cancelled it.
     Cancelled = 9, "cancelled";
-    /// No route through this interface, or the next hop does not answer.
+    /// This interface has no route, or the next hop does not answer.
     NoRoute = 10, "no_route";
     /// Its release time is beyond the horizon.
     TooFarAhead = 11, "too_far_ahead";
@@ -180,12 +181,13 @@ impl ReportFlags {
     }
 }
 
-/// Which packet of a batch was wrong when it was handed over, and where.
+/// Wrong packet of a batch that was handed over, and the wrong field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PacketFault {
     /// Its number in the batch, from 0.
     pub packet: u16,
-    /// The byte of the packet in SUBMIT at which the wrong field begins: 0 is `cookie`, 32 the first of its bytes. `None`: it is not one field.
+    /// First byte of the wrong field, counted from the packet in SUBMIT: 0 is `cookie`, 32 the first of its bytes.
+    /// `None`: no single field is wrong.
     pub byte: Option<u16>,
 }
 
@@ -200,13 +202,13 @@ impl PacketFault {
 pub struct PacketReport {
     pub batch: u64,
     pub cookie: u64,
-    /// When it was to leave, nanoseconds of CLOCK_MONOTONIC.
+    /// Planned release, nanoseconds of CLOCK_MONOTONIC.
     pub planned: u64,
-    /// How much later the service released it because of a clash.
+    /// Shift of the release because of a clash.
     pub shifted: u64,
     pub train: u32,
     pub outcome: PacketOutcome,
-    /// What was wrong with it when it was handed over.
+    /// Fault that was found when it was handed over.
     pub fault: Option<PacketFault>,
     pub flags: ReportFlags,
     pub handed_over: Option<PacketStamp>,
@@ -217,7 +219,7 @@ pub struct PacketReport {
 }
 
 impl PacketReport {
-    /// A packet that was not sent.
+    /// Reports a packet that was not sent.
     pub const fn unsent(batch: u64, cookie: u64, train: u32, planned: u64, outcome: PacketOutcome) -> Self {
         Self {
             batch,
@@ -236,7 +238,7 @@ impl PacketReport {
         }
     }
 
-    /// When it left, by the last stamp on CLOCK_MONOTONIC. The stamp of the queue is no departure: the packet may wait there.
+    /// Departure, by the last stamp on CLOCK_MONOTONIC. The stamp of the queue is no departure: the packet may wait there.
     pub fn left(&self) -> Option<PacketStamp> {
         let all = [self.wire, self.driver, self.released, self.handed_over];
         all.into_iter().flatten().find(|stamp| stamp.clock == StampClockName::Monotonic)

@@ -1,4 +1,4 @@
-//! What the service sends: its facts, acknowledgements, what became of packets, and answers.
+//! Messages of the service: its properties, acknowledgements, reports and answers.
 
 use super::client_side::mapped;
 use super::report::{ENTRY, FAULT, PacketFault, PacketReport, PacketStamp};
@@ -20,22 +20,22 @@ const LIMITS: u16 = 137;
 const INTERFACE: usize = 16;
 /// Bytes of the text of an error.
 const TEXT: usize = 200;
-/// No number of a packet or of a byte.
+/// Stands for no number of a packet or of a byte.
 const NONE: u32 = u32::MAX;
 
-/// How much may be sent to a target, by all clients together.
+/// Limits of a target, for all clients together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketLimits {
     pub packets_per_s: u64,
     /// Bits of frames per second.
     pub bits_per_s: u64,
-    /// Packets in all, of one user.
+    /// Total number of packets of one user.
     pub most: u64,
     /// Packets at once, or of one train.
     pub burst: u32,
 }
 
-/// What a client has to know about the service.
+/// Properties of the service that a client needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceFacts {
     pub version: u16,
@@ -48,25 +48,25 @@ pub struct ServiceFacts {
     pub mtu: u32,
     /// Most packets of one batch.
     pub batch_packets: u32,
-    /// Most packets and bytes of this client in the queue.
+    /// Maximum number of packets and bytes of this client in the queue.
     pub quota_packets: u32,
     pub quota_bytes: u64,
-    /// Packets must be handed over at least this long before they are due.
+    /// Minimum time between the submission of a packet and its release.
     pub lead_ns: u64,
-    /// A packet that leaves later than this after its time is flagged late.
+    /// Delay from which a packet is flagged late.
     pub tolerance_ns: u64,
-    /// Release times further ahead are refused.
+    /// Maximum time ahead: later release times are refused.
     pub horizon_ns: u64,
     /// The priority that was granted to the client.
     pub priority: u8,
-    /// Most packets of a train, and the longest time from its first to its last one.
+    /// Maximum number of packets of a train, and longest time from its first to its last one.
     pub train_packets: u32,
     pub train_ns: u64,
     /// Bytes of the longest frame, without FCS, that the release mechanism sends.
     pub frame_bytes: u32,
-    /// Most targets of one client.
+    /// Maximum number of targets of one client.
     pub targets: u32,
-    /// Every target that may be probed has these limits or higher ones; TARGET asks for those of one.
+    /// Lower bound of the limits of all permitted targets; TARGET returns those of one target.
     pub limits: PacketLimits,
 }
 
@@ -74,13 +74,13 @@ pub struct ServiceFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeardAnswer {
     pub arrival: PacketStamp,
-    /// Answers that the client did not take in time, so far.
+    /// Number of answers so far that the client did not take in time.
     pub lost: u32,
-    /// Its sender is on this machine and left the checksum to a card.
+    /// True if its sender is on this machine and left the checksum to a card.
     pub lacks_checksum: bool,
     /// Bytes of the whole frame.
     pub frame_size: u32,
-    /// The frame from its Ethernet header on, as far as the client wants it.
+    /// The frame from its Ethernet header on, up to the length that the client wants.
     pub bytes: Vec<u8>,
 }
 
@@ -97,7 +97,7 @@ pub struct ServiceState {
     pub answers: u64,
 }
 
-/// Why the service answers with an error.
+/// Reason for an error of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolErrorCode {
     BrokenMessage = 1,
@@ -120,12 +120,12 @@ impl ProtocolErrorCode {
     }
 }
 
-/// The place in a client's message that an error is about.
+/// Position in a client's message of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorPlace {
-    /// The packet of SUBMIT, from 0.
+    /// Number of the packet in SUBMIT, from 0.
     pub packet: Option<u32>,
-    /// The byte of the message at which the wrong field begins.
+    /// First byte of the wrong field in the message.
     pub byte: u32,
 }
 
@@ -186,6 +186,7 @@ impl ServiceMessage {
                 for report in reports {
                     report.write(fields);
                 }
+                // Faults follow all entries: fields are only ever added at the end of a message.
                 for report in reports {
                     PacketFault::write(report.fault, fields);
                 }
@@ -218,7 +219,7 @@ impl ServiceMessage {
         }
     }
 
-    /// The number of the message that it answers; `None`: it answers none.
+    /// Number of the message that it answers; `None`: it answers none.
     pub const fn id(&self) -> Option<u64> {
         match self {
             Self::Welcome { id, .. }
@@ -232,18 +233,19 @@ impl ServiceMessage {
         }
     }
 
-    /// Whether bytes have the type of one of these messages.
+    /// True if bytes have the type of one of these messages.
     pub fn is_known(bytes: &[u8]) -> bool {
         let header = read_header(&mut FieldReader::new(bytes), bytes.len());
+        // A broken header counts as known, so that the client reports it instead of ignoring the message.
         header.is_none_or(|header| (WELCOME..=LIMITS).contains(&header.kind))
     }
 
-    /// `None`: the bytes break the protocol.
+    /// Parses a message; `None`: the bytes break the protocol.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let mut fields = FieldReader::new(bytes);
         let MessageHeader { kind, id } = read_header(&mut fields, bytes.len())?;
         let fields = &mut fields;
-        // What follows the last known field is of a later service.
+        // Bytes after the last known field are from a later service.
         Some(match kind {
             WELCOME => Self::Welcome { id, facts: read_facts(fields)? },
             ACCEPTED => {
@@ -391,6 +393,7 @@ fn read_state(fields: &mut FieldReader<'_>) -> Option<ServiceState> {
 fn read_error(id: u64, fields: &mut FieldReader<'_>) -> Option<ServiceMessage> {
     let code = ProtocolErrorCode::from_number(fields.u16()?)?;
     let closes = fields.u8()? != 0;
+    // Reserved bytes, which a later service may use.
     fields.bytes(5)?;
     let text = fields.text::<TEXT>()?;
     let (packet, byte) = (fields.u32()?, fields.u32()?);

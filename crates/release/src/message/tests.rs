@@ -125,7 +125,7 @@ fn messages_that_break_the_rules_are_refused() {
     };
     let bytes = good.write();
     assert_eq!(ClientMessage::read(&bytes), Ok(good));
-    // The place that is told is the one that was broken.
+    // The reported place is the broken one.
     let broken_fields = [
         (0, "type", 0, None),
         (2, "reserved", 2, None),
@@ -193,7 +193,7 @@ proptest! {
         let mut bytes = message.write();
         let at = at.index(bytes.len());
         bytes[at] = to;
-        // Whatever is accepted is a message that says the same when it is written again.
+        // Every accepted message is the same when it is written and read again.
         if let Ok(read) = ClientMessage::read(&bytes) {
             prop_assert_eq!(ClientMessage::read(&read.write()), Ok(read));
         }
