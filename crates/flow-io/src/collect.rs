@@ -6,11 +6,11 @@
 //!  file ---------- thread --'                          |
 //!                                            published as CollectLedger
 //! ```
-//! `flow::collect` knows what messages mean. If the decoding thread or its outlet is too slow, listeners wait: connections
-//! are held up, and the kernel drops datagrams and counts them.
+//! `flow::collect` decodes the messages. If the decoding thread or its outlet is too slow, listeners wait: connections are held up, and
+//! the kernel drops datagrams and counts them.
 //!
-//! Invariant: memory is bounded, and every datagram is decoded, counted as malformed or refused, or in the socket's drops
-//! ([`CollectLedger::imbalances`]).
+//! Invariant: memory is bounded, and every datagram is decoded, counted as malformed or refused, or in
+//! the socket's drops ([`CollectLedger::imbalances`]).
 
 mod datagrams;
 mod decode;
@@ -57,18 +57,18 @@ pub struct CollectOptions {
     pub room: usize,
     /// Most connections of each listener at a time.
     pub connections: usize,
-    /// How long a handshake or a message may take.
+    /// Time limit of a handshake, and of each message once it has begun.
     pub patience: Nanos,
-    /// How long a connection may be open before its first message is whole.
+    /// Time limit from the opening of a connection to its first whole message.
     pub first_message: Nanos,
     /// Bounds of the state that is kept about exporters.
     pub collector: CollectorOptions,
-    /// How SIM's packets become records.
+    /// Options for turning SIM's packets into records.
     pub gather: GatherOptions,
-    /// How records of meters with copies of one link are joined.
+    /// Options for joining records of meters that see copies of one link.
     pub groups: GroupOptions,
-    /// Whether this collector knows what its former process has stored of them. If not, what meters sent before its start is passed over:
-    /// they send it again.
+    /// True if this collector has the group records that its former process stored. If not, it passes over records that meters sent
+    /// before its start, because the meters send them again.
     pub has_memory: bool,
 }
 
@@ -91,8 +91,8 @@ impl Default for CollectOptions {
 }
 
 impl CollectOptions {
-    /// Divides memory: half for the state of exporters, a quarter for flows that SIM holds open, and a quarter for flows that several
-    /// meters report.
+    /// Divides memory: half for the state of exporters, a quarter for flows that SIM holds open, and a quarter for flows
+    /// that several meters report.
     pub fn set_memory(&mut self, bytes: usize) {
         self.collector.memory = bytes / 2;
         self.groups = GroupOptions::within(bytes / 4);
@@ -130,7 +130,7 @@ pub struct LedgerReading {
     began_ns: u64,
 }
 
-/// A running collector.
+/// A running collector with its threads and its ledger.
 #[derive(Debug)]
 pub struct RunningCollector<O> {
     shared: Arc<CollectorState>,
@@ -141,13 +141,13 @@ pub struct RunningCollector<O> {
 }
 
 impl<O: RecordOutlet + 'static> RunningCollector<O> {
-    /// Listens from now on.
+    /// Opens all listeners and files, and starts to decode.
     pub fn start(options: &CollectOptions, outlet: O) -> Result<Self, Error> {
         let grouped = GroupedFlows::new(options.groups, clock::wall_clock_ns());
         Self::start_with(options, outlet, grouped)
     }
 
-    /// The same with what is known of flows of groups already.
+    /// Starts like [`Self::start`], with the group flows that a former process has stored.
     pub fn start_with(options: &CollectOptions, outlet: O, grouped: GroupedFlows) -> Result<Self, Error> {
         let shared = Arc::new(CollectorState {
             over: AtomicBool::new(false),
@@ -156,6 +156,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
             patience_ns: options.patience.as_u64(),
             first_message_ns: options.first_message.as_u64(),
         });
+        // Bounded: a slow outlet must hold up the listeners and not fill the memory.
         let (queue, items) = bounded(QUEUE);
         let known = Arc::<Mutex<KnownState>>::default();
         let mut opening = CollectorOpening {
@@ -186,22 +187,22 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         Ok(Self { shared, reading, bound, intakes: threads, decoder })
     }
 
-    /// Where it listens, with the ports that were free.
+    /// Listen addresses; a port 0 is replaced by the port that the kernel chose.
     pub fn bound(&self) -> &[ListenAddress] {
         &self.bound
     }
 
-    /// Whether nothing more can arrive: all files are read and all listeners have ended, or the decoding thread has.
+    /// Reports whether nothing more can arrive: all files are read and all listeners have ended, or the decoding thread has.
     pub fn is_done(&self) -> bool {
         self.intakes.iter().all(JoinHandle::is_finished) || self.decoder.is_finished()
     }
 
-    /// A handle that reads the ledger from any thread.
+    /// Returns a handle that reads the ledger from any thread.
     pub fn reading(&self) -> LedgerReading {
         self.reading.clone()
     }
 
-    /// Decodes what has arrived, and ends. Gives the outlet back.
+    /// Decodes the messages that have arrived, joins all threads, and returns the outlet.
     pub fn stop(self) -> Result<(CollectLedger, O), Error> {
         let Self { shared, reading, intakes, decoder, .. } = self;
         shared.over.store(true, Ordering::Release);
@@ -223,15 +224,16 @@ impl LedgerReading {
         Nanos::new(clock::monotonic_ns().saturating_sub(self.began_ns))
     }
 
-    /// Why connections were refused in the handshake: for each listener how often, and the last reason.
+    /// Handshake failures: for each listener the number of refused connections and the last reason.
     pub fn handshake_failures(&self) -> Vec<(String, u64, String)> {
         let all = self.intake.iter().map(|(place, counters)| counters.read(place.clone()));
         let failed = all.filter_map(|one| Some((one.place, one.handshakes_failed, one.handshake_failure?)));
         failed.collect()
     }
 
-    /// The ledger as of now; the part about exporters is up to two seconds old.
+    /// Reads the ledger as of now. The part about exporters is up to two seconds old.
     pub fn ledger(&self) -> CollectLedger {
+        // Cloned under the lock, so the decoding thread waits for a copy and not for the whole report.
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         CollectLedger {
             elapsed_ns: self.elapsed().as_u64(),
@@ -247,7 +249,7 @@ impl LedgerReading {
     }
 }
 
-/// Listeners and files, opened one after the other. If one cannot be opened, the threads of the others are told to end.
+/// Listeners and files, opened one after the other. If one cannot be opened, the threads of the others end.
 struct CollectorOpening<'a> {
     options: &'a CollectOptions,
     shared: &'a Arc<CollectorState>,
@@ -285,6 +287,7 @@ impl CollectorOpening<'_> {
             };
             stream::start(address, tls, self.shared, of_thread, queue)?
         };
+        // The address as bound: with port 0 only the kernel knows the port.
         let bound = ListenAddress { address: listener.bound, ..listen };
         self.bound.push(bound);
         self.counters.push((bound.to_string(), counters));

@@ -77,9 +77,9 @@ struct DatagramBatch<'a> {
     counters: &'a ListenerCounters,
     queue: &'a Sender<IntakeItem>,
     messages: MessageBlock,
-    /// Whether the time to decode is over: datagrams are only counted.
+    /// True once the time to decode is over; later datagrams are only counted.
     is_late: bool,
-    /// Whether the decoding thread still takes messages.
+    /// True while the decoding thread still takes messages.
     is_heard: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The decoding thread: decodes messages, hands the records to the outlet, and publishes what it knows.
+//! The decoding thread: decodes messages, hands the records to the outlet, and publishes its state.
 //!
 //! Invariant: every record decoded is given to the outlet before the thread ends.
 
@@ -22,18 +22,18 @@ const PENDING: usize = 8192;
 const PENDING_LEDGERS: usize = 256;
 /// Most records handed over in one call.
 const BATCH: usize = 1024;
-/// How often waiting records are handed over and the known state is published.
+/// Interval at which waiting records are handed over and the known state is published.
 const TICK_NS: u64 = 200_000_000;
-/// With many exporters a snapshot is expensive: it takes at most one part in this many of the time, but is made at least
-/// every `TICK_MOST_NS`.
+/// With many exporters a snapshot is expensive: it takes at most one part in this many of the time, but is made
+/// at least every `TICK_MOST_NS`.
 const TICK_SHARE: u64 = 20;
 const TICK_MOST_NS: u64 = 2_000_000_000;
 
 pub trait RecordOutlet: Send {
-    /// Takes records of one exporter.
+    /// Receives records of one exporter.
     fn records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity);
 
-    /// Takes the loss ledger that a packetrig exporter sent, with its time in nanoseconds since 1970.
+    /// Receives the loss ledger that a packetrig exporter sent, with its time in nanoseconds since 1970.
     fn ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
         let _ = (ledger, exporter, at_ns);
     }
@@ -44,7 +44,7 @@ pub trait RecordOutlet: Send {
     }
 }
 
-/// What is known, as of the last tick.
+/// State of the collector as of the last tick.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownState {
     pub(super) exporters: Vec<ExporterLedger>,
@@ -60,7 +60,7 @@ pub(super) struct MessageDecoder<O> {
     collector: FlowCollector,
     gather: FlowGatherer<ExporterIdentity>,
     pending: PendingRecords<O>,
-    /// When the next tick is due.
+    /// Time at which the next tick is due.
     due_ns: u64,
 }
 
@@ -79,7 +79,7 @@ struct PendingRecords<O> {
 }
 
 impl<O: RecordOutlet> PendingRecords<O> {
-    /// Keeps what is new of a record.
+    /// Keeps the part of a record that no other meter of its group has reported.
     fn keep(&mut self, exporter: ExporterIdentity, record: FlowRecord, sent_s: Option<u64>) {
         let now_ns = self.epoch_ns + clock::monotonic_ns();
         if record.history.is_some() && sent_s.is_some_and(|sent_s| sent_s < self.taken_from_s) {
@@ -138,7 +138,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         }
     }
 
-    /// Works until every listener has dropped its end of the queue. Gives the outlet back.
+    /// Decodes until every listener has dropped its end of the queue, and returns the outlet.
     pub(super) fn run(mut self, items: &Receiver<IntakeItem>, known: &Mutex<KnownState>) -> O {
         loop {
             match items.recv_timeout(Duration::from_nanos(TICK_NS)) {
@@ -164,7 +164,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         let Self { collector, gather, pending, .. } = self;
         let mut delivered = 0;
         for (source, message) in messages.iter() {
-            // Whoever reads a file wants all of it.
+            // A file is read as a whole: its records count whatever time they were sent at.
             let sent_s = if source.transport == MessageTransport::File { None } else { sent_s(message) };
             let decoded = collector.receive(source, message, now_ns, &mut |exporter, received| {
                 delivered += u64::from(received.is_delivery());
@@ -242,7 +242,8 @@ impl<O: RecordOutlet> MessageDecoder<O> {
     }
 }
 
-/// When a message of IPFIX was sent, seconds since 1970 (RFC 7011, section 3.1). One that is sent again keeps that.
+/// Export time of an IPFIX message, seconds since 1970 (RFC 7011, section 3.1). A message that is sent
+/// again keeps its time.
 fn sent_s(message: &[u8]) -> Option<u64> {
     let (version, rest) = message.split_first_chunk::<2>()?;
     let time = rest.get(2..6)?.try_into().ok()?;

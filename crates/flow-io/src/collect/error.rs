@@ -1,9 +1,9 @@
-//! Why a collector cannot start.
+//! Errors of a collector's start.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why nothing can be collected.
+/// Reasons why a collector cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,7 +18,7 @@ pub enum Error {
     /// A certificate or key file cannot be used.
     #[error("cannot use {what} in {}: {reason}", path.display())]
     Tls {
-        /// Certificate, key or authorities.
+        /// The kind of file: certificate, key or authorities.
         what: &'static str,
         path: PathBuf,
         reason: String,
@@ -32,7 +32,7 @@ pub enum Error {
     /// The system has no room for another thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
-    /// A thread panicked.
+    /// A thread panicked, which is a bug.
     #[error("{0} panicked; this is a bug")]
     Panicked(&'static str),
 }

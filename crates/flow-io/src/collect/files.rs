@@ -52,14 +52,14 @@ fn read_and_count(
     drop(queue.send(IntakeItem::Closed(source)));
 }
 
-/// How reading a file ended.
+/// Outcome of reading a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileEnd {
     /// The file ends with a whole message.
     Whole,
     /// The file ends within a message, or contains something that is not a message.
     Cut,
-    /// Before the end of the file, because the collector was told to end.
+    /// Reading stopped before the end of the file, because the collector ends.
     Stopped,
     /// The file cannot be read any further, or the decoding thread has ended.
     Failed,
@@ -105,7 +105,7 @@ mod tests {
     use packetrig_flow::collect::ExporterList;
     use std::sync::atomic::AtomicBool;
 
-    /// How reading ends, and how many messages were there.
+    /// Returns the outcome of reading a file, and the number of its messages.
     fn read_of(file: File, is_over: bool) -> (FileEnd, u64) {
         let shared = CollectorState {
             over: AtomicBool::new(is_over),

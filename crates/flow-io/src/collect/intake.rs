@@ -13,10 +13,10 @@ use std::thread::JoinHandle;
 /// and counts them, and TCP slows the connections down.
 pub(super) const QUEUE: usize = 32;
 
-/// What reaches the decoding thread.
+/// Items of the queue to the decoding thread.
 #[derive(Debug)]
 pub(super) enum IntakeItem {
-    /// Messages, and when they came.
+    /// A block of messages, with their time of arrival.
     Messages(MessageBlock),
     /// A connection or a file has ended.
     Closed(MessageSource),
@@ -25,8 +25,8 @@ pub(super) enum IntakeItem {
 /// A batch is sent once it has this many bytes. Each place in the queue thus holds at most this much and one message more.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// The clock for all ages and timeouts of the collector. It is the monotonic one: a wall clock that jumps forward would
-/// expire everything known about exporters at once.
+/// Reads the clock for all ages and timeouts of the collector. It is the monotonic clock: a wall clock that jumps forward
+/// would expire everything known about exporters at once.
 pub(super) fn now_ns() -> u64 {
     clock::monotonic_ns()
 }
@@ -38,20 +38,21 @@ pub(super) struct MessageBlock {
     pub(super) at_ns: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) parts: Vec<(MessageSource, usize)>,
-    /// Where the records of these messages are counted for the connection that they came by.
+    /// Counter of the connection that these messages came by; decoding adds their records to it.
     pub(super) delivered: Option<Arc<DeliveredRecords>>,
 }
 
-/// Records that could be read of what a connection sent.
+/// Count of the records that were decoded from a connection's messages.
 #[derive(Debug, Default)]
 pub(super) struct DeliveredRecords {
     count: AtomicU64,
-    /// When the last of them was counted, on the clock of [`now_ns`].
+    /// Time at which the last of them was counted, on the clock of [`now_ns`].
     last_ns: AtomicU64,
 }
 
 impl DeliveredRecords {
     pub(super) fn add(&self, count: u64) {
+        // Messages without records must not renew the idle time: they cost nothing to send.
         if count > 0 {
             self.last_ns.store(now_ns(), Ordering::Relaxed);
             self.count.fetch_add(count, Ordering::Relaxed);
@@ -81,7 +82,7 @@ impl MessageBlock {
         Self { at_ns: now_ns(), ..Self::default() }
     }
 
-    /// The same of a connection.
+    /// An empty block for messages of a connection, whose records count in `delivered`.
     pub(super) fn of_connection(delivered: &Arc<DeliveredRecords>) -> Self {
         Self { delivered: Some(Arc::clone(delivered)), ..Self::new() }
     }
@@ -91,13 +92,14 @@ impl MessageBlock {
         self.parts.push((source, message.len()));
     }
 
-    /// Whether no more should be added.
+    /// Reports whether the block is large enough to be sent.
     pub(super) const fn is_full(&self) -> bool {
         self.bytes.len() >= BATCH_BYTES
     }
 
     /// Sends the messages to the decoding thread and waits for room. `false` if that thread has ended.
     pub(super) fn send(self, queue: &Sender<IntakeItem>) -> bool {
+        // An empty block would take one of the few places in the queue.
         self.parts.is_empty() || queue.send(IntakeItem::Messages(self)).is_ok()
     }
 
@@ -111,7 +113,7 @@ impl MessageBlock {
     }
 }
 
-/// What one listener has seen.
+/// Live counters of one listener or file.
 #[derive(Debug, Default)]
 pub(super) struct ListenerCounters {
     pub(super) messages: AtomicU64,
@@ -123,7 +125,7 @@ pub(super) struct ListenerCounters {
     pub(super) open: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) handshakes_failed: AtomicU64,
-    /// Why the last of them failed.
+    /// Reason of the last failure.
     pub(super) handshake_failure: Mutex<Option<String>>,
     pub(super) broken: AtomicU64,
     pub(super) slow: AtomicU64,
@@ -135,10 +137,10 @@ pub(super) struct ListenerCounters {
     pub(super) stopped: AtomicBool,
 }
 
-/// What one listener or file has seen.
+/// Counts of one listener or file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntakeCounts {
-    /// Where it listens, or the file's name.
+    /// Listen address with its scheme, or the file's name.
     pub place: String,
     /// Datagrams, or messages of connections.
     pub messages: u64,
@@ -156,7 +158,7 @@ pub struct IntakeCounts {
     pub refused: u64,
     /// Connections of which one side did not accept the other, such as its certificate.
     pub handshakes_failed: u64,
-    /// Why the last of these failed: the address of the exporter, the certificate and the reason.
+    /// Reason of the last failure: the address of the exporter, the certificate and the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_failure: Option<String>,
     /// Connections and files that ended within a message, or contained something that is not a message.
@@ -171,9 +173,9 @@ pub struct IntakeCounts {
     pub cut: u64,
     /// Connections closed to make room for new ones.
     pub made_room: u64,
-    /// Whether the listener has failed and receives nothing any more, or the rest of the file cannot be read.
+    /// True if the listener has failed and receives nothing any more, or if the rest of the file cannot be read.
     pub failed: bool,
-    /// Whether the file was not read to its end because the collector ended before.
+    /// True if the collector ended before it had read the whole file.
     pub stopped: bool,
 }
 
@@ -192,22 +194,23 @@ impl IntakeCounts {
         ]
     }
 
-    /// Whether it is a file that ended within a message, or contained something that is not a message.
+    /// Reports whether this is a file that ended within a message, or contained something that is not a message.
     pub fn is_damaged_file(&self) -> bool {
         self.is_file() && self.broken > 0
     }
 
     /// Connections that ended within a message, or contained something that is not a message.
     pub fn broken_connections(&self) -> u64 {
+        // Broken files are listed on their own (`is_damaged_file`) and must not count twice.
         if self.is_file() { 0 } else { self.broken }
     }
 
-    /// Listeners have a scheme.
+    /// Tells files from listeners by the name: only a listener has a scheme.
     fn is_file(&self) -> bool {
         !self.place.contains("://")
     }
 
-    /// Datagrams among what was not allowed. A refused connection is not a message, so it is left out of the balance.
+    /// Datagrams of addresses that are not allowed. A refused connection is not a message, so the balance leaves it out.
     pub fn datagrams_not_allowed(&self) -> u64 {
         if self.place.starts_with("udp://") { self.not_allowed } else { 0 }
     }

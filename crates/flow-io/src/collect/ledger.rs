@@ -1,4 +1,4 @@
-//! The collector's ledger: what each exporter lost, and where, as far as it reports that; and what became of the rest here.
+//! The collector's ledger: the losses that each exporter reports, by place, and the accounts of everything that arrived here.
 //!
 //! ```text
 //!  arrived at the meter - driver - ring - ignored - untracked - in its table - its queue - refused = sent
@@ -15,12 +15,12 @@ use packetrig_flow::collect::{
 use packetrig_flow::{CountImbalance, FlowRecord, IgnoredReason, MeterLedger};
 use serde::{Deserialize, Serialize};
 
-/// What one exporter sent, and what it reported about itself.
+/// Account of one exporter: the messages that arrived, and its own report of losses.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExporterLedger {
     #[serde(flatten)]
     pub exporter: ExporterIdentity,
-    /// Whether its session is still open; an exporter that has gone has no port.
+    /// True while its session is open. A closed session has no port.
     pub is_here: bool,
     pub counts: SessionCounts,
     /// Its last report about its own losses.
@@ -30,19 +30,19 @@ pub struct ExporterLedger {
     pub numbers: Option<SequenceNumbers>,
 }
 
-/// What was handed to the sinks.
+/// Records that were handed to the sinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedRecords {
     pub records: u64,
-    /// Packets they stand for.
+    /// Packets that these records stand for.
     pub packets: u64,
-    /// Bytes they stand for.
+    /// Bytes that these records stand for.
     pub bytes: u64,
     /// Packets of SIM in flows that are still open.
     pub open_packets: u64,
 }
 
-/// Everything a collector knows of losses.
+/// All accounts of a collector, from its sockets to its sinks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CollectLedger {
     /// Since the collector was started.
@@ -57,9 +57,9 @@ pub struct CollectLedger {
     pub forgotten: ForgottenExporters,
     /// Memory that exporters hold, in bytes, as it costs the allocator; flows that SIM holds open are apart.
     pub memory: u64,
-    /// What went to the sinks.
+    /// Records that went to the sinks.
     pub handed: HandedRecords,
-    /// What became of the records of meters that see copies of one link.
+    /// Accounts of the groups of meters that see copies of one link.
     pub groups: Vec<GroupLedger>,
 }
 
@@ -72,7 +72,7 @@ pub struct GroupLedger {
     pub counts: GroupCounts,
 }
 
-/// Where packets were lost.
+/// A number of packets that were lost at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PacketLoss {
     pub place: &'static str,
@@ -82,26 +82,26 @@ pub struct PacketLoss {
 /// Data that exporters sent and this collector does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MissingData {
-    /// What is missing, in which unit, and why.
+    /// Unit of the missing data, and the reason.
     pub what: &'static str,
     pub amount: u64,
 }
 
-/// How many of a meter's packets are in records here, and where the others were lost.
+/// Balance of a meter's packets: those in records here, and the others by the place of their loss.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PacketBalance {
     /// Packets that arrived at the meter's interface or were in its file.
     pub arrived: u64,
     /// Packets in records that were received.
     pub received: u64,
-    /// Where the others were lost; entries of zero are left out.
+    /// Losses by place; entries of zero are left out.
     pub losses: Vec<PacketLoss>,
     /// Packets in records that the exporters' last accounts do not have yet: arrived + newer = received + losses.
     pub newer: u64,
 }
 
 impl HandedRecords {
-    /// The numbers with their metric names and help texts.
+    /// Returns each number with its metric name and help text.
     pub const fn named(&self) -> [(&'static str, &'static str, u64); 4] {
         [
             ("records_total", "records handed to the sinks", self.records),
@@ -126,7 +126,7 @@ impl GroupLedger {
         Self { group: format!("{group:016x}"), counts: counts.clone() }
     }
 
-    /// The account as names, meanings and values.
+    /// Returns each number with its metric name and meaning.
     pub const fn named(&self) -> [(&'static str, &'static str, u64); 9] {
         let counts = &self.counts;
         [
@@ -154,8 +154,8 @@ impl GroupLedger {
         ]
     }
 
-    /// Packets of this group that a meter did not see, was not there for or did not report. A standby that says how many packets its copy
-    /// of the link had need not report them.
+    /// Packets of this group that a meter did not see or report, or that came while it was absent. A standby that announces how many
+    /// packets its copy of the link had need not report them.
     pub fn lacking(&self, meter: u32) -> u64 {
         let part = self.counts.meters.get(&meter).copied().unwrap_or_default();
         self.counts.packets.saturating_sub(part.copy_packets.unwrap_or(part.packets))
@@ -167,6 +167,7 @@ fn arrived_packets(ledger: &MeterLedger) -> u64 {
     let capture = &ledger.capture;
     // Some drivers count what they dropped as arrived, others do not: the larger number is the one without a gap.
     let counted = capture.delivered.saturating_add(dropped_packets(ledger));
+    // Interfaces do not count packets that this machine sent as arrived.
     capture.arrived.map_or(counted, |arrived| arrived.saturating_add(capture.sent)).max(counted)
 }
 
@@ -176,7 +177,7 @@ fn dropped_packets(ledger: &MeterLedger) -> u64 {
 }
 
 impl ExporterLedger {
-    /// What became of the packets at this exporter; absent if it does not report how many there were.
+    /// Balances the packets of this exporter; `None` if it does not report how many there were.
     pub fn balance(&self) -> Option<PacketBalance> {
         let ledger = self.reported.as_ref()?.ledger.as_ref()?;
         let MeterLedger { capture, packets, export } = ledger;
@@ -200,7 +201,7 @@ impl ExporterLedger {
             ("waiting for export", export.waiting.packets),
             ("on the way", on_the_way),
         ];
-        // In the order of a packet's way: what the parser ignored comes behind the first three places.
+        // The order of a packet's path: the parser's ignored packets come behind the first three places.
         let all = places[..3].iter().copied().chain(ignored).chain(places[3..].iter().copied());
         let losses =
             all.filter(|(_, packets)| *packets > 0).map(|(place, packets)| PacketLoss { place, packets });
@@ -222,7 +223,7 @@ const fn ignored_name(cause: IgnoredReason) -> &'static str {
 }
 
 impl CollectLedger {
-    /// The sum over the exporters that say how many packets there were; absent if none does.
+    /// Sums the balances of the exporters that report how many packets there were; `None` if none does.
     pub fn balance(&self) -> Option<PacketBalance> {
         let balances = self.exporters.iter().filter_map(ExporterLedger::balance);
         let sum = balances.reduce(|mut sum, one| {
@@ -241,7 +242,7 @@ impl CollectLedger {
         Some(self.without_copies(sum))
     }
 
-    /// The balance with each packet once: the meters of a group see copies of one link.
+    /// Takes packets that several meters of a group reported out of the balance: they see copies of one link.
     fn without_copies(&self, mut balance: PacketBalance) -> PacketBalance {
         let copies = self.groups.iter().map(|group| {
             let counts = &group.counts;
@@ -262,7 +263,8 @@ impl CollectLedger {
         self.intake.iter().map(count).sum()
     }
 
-    /// The rules that do not hold. Sockets and exporters are read at different times: they agree once the collector has ended.
+    /// Returns the rules of the ledger that do not hold. Sockets and exporters are read at different times: they agree once
+    /// the collector has ended.
     pub fn imbalances(&self) -> Vec<CountImbalance> {
         let left = self.sum_of_intake(|intake| intake.messages);
         let not_read = self.sum_of_intake(IntakeCounts::datagrams_not_allowed)
@@ -296,8 +298,8 @@ impl CollectLedger {
         [("on_trial", on_trial), ("for_memory", for_memory), ("silent", silent)]
     }
 
-    /// What exporters sent and this collector did not decode, as far as it knows; entries of zero are left out. Messages that
-    /// the user excluded (`--allow-exporter`), duplicates and messages of other protocols are not missing.
+    /// Lists data that exporters sent and this collector did not decode, as far as it can tell; entries of zero are left out. Messages
+    /// that the user excluded (`--allow-exporter`), duplicates and messages of other protocols are not missing.
     pub fn missing(&self) -> Vec<MissingData> {
         let total = &self.total;
         let all = [

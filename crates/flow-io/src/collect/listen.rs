@@ -1,4 +1,4 @@
-//! Where to listen, as a user writes it.
+//! Listen addresses, as users write them.
 
 use packetrig_flow::collect::MessageTransport;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! TCP and TLS connections: each has a thread that splits what it reads into messages.
 //!
-//! Invariant: there are never more connections than the options allow, no address (of IPv6: no /64) has more than its share of them, and
-//! each holds at most one incomplete message. A silent connection has a deadline, and one that delivers no records is closed when
-//! others need room.
+//! Invariant: there are never more connections than the options allow, no address (of IPv6: no /64) has more than its share of them,
+//! and each holds at most one incomplete message. A silent connection has a deadline, and one that delivers no records is closed
+//! when others need room.
 
 mod peers;
 mod turns;
@@ -22,9 +22,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use turns::TurnStream;
 
-/// How often a thread checks whether the collector ends.
+/// Interval at which a thread checks whether the collector ends.
 const LOOK: Duration = Duration::from_millis(50);
-/// Buffer of a connection: the longest message, and what was read after it.
+/// Buffer of a connection: the longest message, and the bytes that were read after it.
 const ROOM: usize = 2 * 65_536;
 /// At the end, waiting connections are still accepted and open ones are read while data arrive, for this long in all.
 const DRAIN_NS: u64 = 2_000_000_000;
@@ -54,7 +54,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// What the connections of a listener share.
+/// State that the connections of a listener share.
 struct ConnectionContext {
     tls: Option<ListenerEncryption>,
     shared: Arc<CollectorState>,
@@ -72,7 +72,7 @@ impl ConnectionContext {
         clock::monotonic_ns().saturating_sub(opened_ns) > self.shared.first_message_ns
     }
 
-    /// Whether the collector ends and the time to drain is over. The deadline is the same for all connections.
+    /// Reports whether the collector ends and the time to drain is over. The deadline is the same for all connections.
     fn is_drained(&self) -> bool {
         let now_ns = clock::monotonic_ns();
         self.shared.is_over() && now_ns > *self.drain_until_ns.get_or_init(|| now_ns + DRAIN_NS)
@@ -135,7 +135,7 @@ fn serve(context: &ConnectionContext, peer: &Arc<PeerState>, port: u16) {
     let source = MessageSource { address: peer.address, port, transport };
     let end = serve_messages(context, peer, source);
     let counter = match end {
-        // First: an evicted connection looks like one that the peer closed.
+        // Eviction is checked first, because an evicted connection looks like one that the peer closed.
         _ if peer.is_evicted() => Some(&counters.made_room),
         ConnectionEnd::Orderly => None,
         ConnectionEnd::Refused => Some(&counters.refused),
@@ -155,7 +155,7 @@ fn serve(context: &ConnectionContext, peer: &Arc<PeerState>, port: u16) {
     counters.open.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// How a connection ended.
+/// Outcome of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionEnd {
     Orderly,
@@ -194,7 +194,7 @@ fn serve_messages(
     }
 }
 
-/// The error says why one of the sides objected, if one did.
+/// Completes the TLS handshake. The error holds the objection of one of the sides, if there was one.
 fn shake_hands(
     context: &ConnectionContext,
     mut stream: TurnStream,
@@ -229,7 +229,7 @@ fn read(
     let mut room = vec![0; ROOM];
     let mut filled = 0;
     let opened_ns = clock::monotonic_ns();
-    // When the first bytes of the incomplete message arrived.
+    // Arrival of the first bytes of the incomplete message.
     let mut begun_ns = 0;
     loop {
         match stream.read(&mut room[filled..]) {

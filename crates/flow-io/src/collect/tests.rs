@@ -189,8 +189,8 @@ fn every_format_arrives_in_datagrams() {
     }
 }
 
-/// Passes datagrams on to an address, except every so-manieth, until an empty one comes. Gives how many were passed, and how
-/// many not.
+/// Passes datagrams on to an address, except every so-manieth, until an empty one comes. Gives how many were passed,
+/// and how many not.
 fn relay(to: SocketAddr, every: usize) -> (SocketAddr, JoinHandle<(u64, u64)>) {
     let mut receiver = UdpReceiver::bind(LOCAL.parse().unwrap(), 8 << 20).unwrap();
     let address = receiver.address().unwrap();
@@ -338,7 +338,7 @@ fn what_cannot_be_listened_to_is_refused() {
     assert!(matches!(refused(&missing), Error::File { .. }));
 }
 
-/// The listener looks now and then who waits; most of these come in between.
+/// The listener accepts at intervals; most of these connections arrive in between.
 #[test]
 fn a_connection_that_waits_to_be_let_in_at_the_end_is_heard() {
     let message = [&[0, 10, 0, 20][..], &[0; 16]].concat();

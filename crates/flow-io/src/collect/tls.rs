@@ -1,4 +1,4 @@
-//! The server's side of TLS: the collector's certificate, and whether exporters need one.
+//! The server's side of TLS: the collector's certificate, and the check of the exporters' certificates.
 
 use super::Error;
 use crate::certificate::{ExporterVerifier, name_of};
@@ -22,7 +22,7 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
-/// What each encrypted connection of a listener needs.
+/// TLS configuration that the encrypted connections of a listener share.
 #[derive(Clone, Debug)]
 pub(super) struct ListenerEncryption {
     pub(super) config: Arc<ServerConfig>,
@@ -53,7 +53,7 @@ impl ListenerEncryption {
         Ok(Self { config: Arc::new(config), own, verifier })
     }
 
-    /// Why a handshake failed, if one of the two sides objected. `None`: the peer has just gone.
+    /// Describes why a handshake failed, if one of the two sides objected. `None`: the peer has just gone.
     pub(super) fn objection(&self, error: &io::Error) -> Option<String> {
         // Taken first, so that it is not mistaken for that of a later handshake.
         let of_exporter = self.verifier.as_ref().and_then(|verifier| verifier.take_refusal());
@@ -67,7 +67,7 @@ impl ListenerEncryption {
     }
 }
 
-/// Accepts exporters with a certificate only.
+/// Builds a verifier that accepts only exporters with a trusted certificate.
 fn verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<ExporterVerifier>, Error> {
     let trusted = certificates(CLIENT_AUTHORITIES, path)?;
     let mut roots = RootCertStore::empty();

@@ -1,4 +1,4 @@
-//! The ledger in the text format of Prometheus. The number of series is bounded, whatever exporters send.
+//! Writes the ledger in the text format of Prometheus. The number of series is bounded, whatever exporters send.
 
 use super::{CollectLedger, ExporterLedger, GroupLedger};
 use packetrig_flow::collect::{GroupCounts, MessageTransport, SESSION_COUNTS, SessionCounts};
@@ -44,7 +44,7 @@ struct ExporterSeries<'a> {
 }
 
 impl<'a> ExporterSeries<'a> {
-    /// Most exporters with series of their own. Whoever sends from many addresses chooses neither the number of series nor their names.
+    /// Most exporters with series of their own. A sender with many addresses chooses neither the number of series nor their names.
     const MOST: usize = 256;
 
     fn of(exporters: &'a [ExporterLedger]) -> Self {
@@ -97,7 +97,9 @@ impl CollectLedger {
     }
 
     fn metrics_of_groups(&self, text: &mut String) {
+        // The header of a metric is written once for all groups, so its name comes from an empty ledger.
         let names = GroupLedger::new(0, &GroupCounts::default()).named();
+        // Without any group there are no such metrics.
         for (at, (name, help, _)) in names.into_iter().enumerate().filter(|_| !self.groups.is_empty()) {
             metric(text, &format!("collect_group_{name}"), help, |row| {
                 self.groups.iter().for_each(|group| row(&[("group", &group.group)], group.named()[at].2));
@@ -133,7 +135,7 @@ impl CollectLedger {
         });
     }
 
-    /// What was not read, and what was given up to stay within the bounds of memory.
+    /// Writes the messages that were not read, and the exporters that were forgotten to stay within the bounds of memory.
     fn metrics_of_bounds(&self, text: &mut String) {
         metric(text, "collect_refused_total", "Messages that were not read, by cause.", |row| {
             self.refused_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
@@ -147,7 +149,7 @@ impl CollectLedger {
     }
 }
 
-/// Writes a metric: `fill` gives its rows, labels and value.
+/// Writes a metric. `fill` adds its rows: the labels and the value of each.
 fn metric(
     text: &mut String,
     name: &str,

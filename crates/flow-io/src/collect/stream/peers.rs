@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 pub(super) struct PeerState {
     pub(super) address: IpAddr,
     pub(super) stream: TcpStream,
-    /// What decoding has made of its messages.
+    /// Records that were decoded from its messages.
     pub(super) delivered: Arc<DeliveredRecords>,
     opened_ns: u64,
     has_sent: AtomicBool,
@@ -42,7 +42,7 @@ impl PeerState {
         self.has_sent.load(Ordering::Relaxed)
     }
 
-    /// Since when it has been of no use: its last record, or its beginning.
+    /// Start of its idle time: its last record, or its opening.
     fn idle_since_ns(&self) -> u64 {
         self.delivered.last_ns().max(self.opened_ns)
     }
@@ -51,7 +51,7 @@ impl PeerState {
         self.is_evicted.load(Ordering::Relaxed)
     }
 
-    /// Whether bytes are waiting to be read.
+    /// Reports whether bytes are waiting to be read.
     pub(super) fn has_more(&self) -> bool {
         let ready = self.stream.set_nonblocking(true);
         ready.is_ok() && self.stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
@@ -71,7 +71,7 @@ pub(super) struct ExporterPeer {
     pub(super) thread: JoinHandle<()>,
 }
 
-/// Why a connection is not let in.
+/// Reasons why a connection is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerDenial {
     /// Its address has as many connections as it may have, and all are in use.
@@ -105,7 +105,7 @@ pub(super) fn make_room(
     Ok(())
 }
 
-/// A connection that delivers no records. Messages without records keep no place: they cost nothing to send.
+/// Finds a connection that delivers no records. Messages without records do not protect a connection: they cost nothing to send.
 fn idle_peer<'a>(
     held: &[&'a PeerState],
     address: IpAddr,
@@ -121,15 +121,16 @@ fn idle_peer<'a>(
     candidates.min_by_key(|peer| eviction_order(held, peer))
 }
 
-/// If all deliver: one of an address that would still have more than the newcomer's. So every address finds a place for one, and
-/// exporters of different addresses do not push each other out.
+/// Finds a connection of a network that would still have more connections than the newcomer's, for the case that all deliver. So
+/// every network finds a place for one connection, and exporters of different networks do not push each other out.
 fn peer_of_crowd<'a>(held: &[&'a PeerState], address: IpAddr) -> Option<&'a PeerState> {
     let own = count_of(held, address) + 1;
     let candidates = held.iter().copied().filter(|peer| count_of(held, peer.address) > own);
     candidates.min_by_key(|peer| eviction_order(held, peer))
 }
 
-/// Which goes first: one of the address with most connections, then the one with the fewest records, then the longest idle.
+/// Orders connections for eviction: first those of the network with most connections, then those with the fewest records,
+/// then the longest idle.
 fn eviction_order(held: &[&PeerState], peer: &PeerState) -> (Reverse<usize>, bool, u64, u64) {
     let count = Reverse(count_of(held, peer.address));
     (count, peer.has_sent(), peer.delivered.count(), peer.idle_since_ns())
@@ -200,7 +201,7 @@ mod tests {
             assert_eq!(evicted(&peers), expected);
             peers.push(peer(10 + u8::try_from(peers.len()).unwrap(), true));
         }
-        // Of the silent one is left.
+        // One of the silent connections is left.
         assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
         peers.push(peer(30, true));
         assert_eq!(make_room(&peers, address(9), &shared()), Err(PeerDenial::Full), "those that send stay");

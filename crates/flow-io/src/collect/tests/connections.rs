@@ -27,7 +27,7 @@ fn silent_connections_keep_nobody_out() {
 
 #[test]
 fn connections_that_hold_something_else_or_nothing_are_closed() {
-    // Short here alone: on a busy machine also a sender that does its best may pause for so long.
+    // The time limit is short in this test only: on a busy machine a good sender may pause for as long.
     let options = CollectOptions {
         listen: vec![format!("tcp://{LOCAL}").parse().unwrap()],
         patience: Nanos::from_millis(300),
