@@ -1,4 +1,4 @@
-//! The export threads: take what workers offer, and send it to every target in its format, over UDP, TCP, TLS or into a file.
+//! The export threads: take batches from workers, and send them to every target in its format, over UDP, TCP, TLS or into a file.
 //!
 //! ```text
 //!  WorkerOutbox --.                                 .-> backlog -> TargetSender (encoder, transport) ~~> collector
@@ -6,9 +6,9 @@
 //!  WorkerOutbox --'       |                   |     '-> backlog -> TargetSender -> file
 //!                    queue dropped       queue dropped          sent, refused
 //! ```
-//! Unless [`SharedPatience`](crate::SharedPatience) has begun, no thread waits for room: a full queue or backlog loses whole batches,
-//! which are counted with their packets. With patience, the dispatcher waits for each target that still takes data. A target that
-//! is slow or gone costs its own backlog; the other targets lose nothing.
+//! Until [`SharedPatience`](crate::SharedPatience) lets threads wait, none waits for room: a full queue or backlog loses whole batches,
+//! which are counted with their packets. After that, the dispatcher waits for each target that still takes data. A target that is slow or
+//! gone costs its own backlog; the other targets lose nothing.
 //!
 //! One meter of a group may export for all: then a gate is before the backlogs (`gate`).
 //!
@@ -56,7 +56,7 @@ use std::thread::JoinHandle;
 use transport::TargetTransport;
 use written::WrittenMessages;
 
-/// Why an export cannot start.
+/// Reasons why an export cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot export to {target}: {source}")]
@@ -84,7 +84,7 @@ pub enum Error {
 pub struct ExportThread {
     accounts: TargetAccounts,
     threads: Vec<JoinHandle<()>>,
-    /// If one meter of a group exports for all.
+    /// Present if one meter of a group exports for all.
     member: Option<GroupMember>,
 }
 
@@ -95,12 +95,14 @@ pub fn spawn(
     ledger: impl Fn() -> MeterLedger + Send + Sync + 'static,
 ) -> Result<ExportThread, Error> {
     let ledger: LedgerSource = Arc::new(ledger);
+    // Shared by all targets, so that their deadlines start at the same moment.
     let last_offer = LastOffer::none();
     let member = options.group.as_ref().map(join_group).transpose()?;
     let mut threads = Vec::new();
     let mut backlogs = Vec::new();
     let mut senders = Vec::new();
     for destination in &options.destinations {
+        // Each target has a backlog of its own, so that a slow one costs the others nothing.
         let (room, batches) = bounded(batches_of(options.backlog_bytes));
         let transport = open_transport(options, destination)?;
         let encoder = encoder(options, destination, transport.is_v6());
@@ -116,6 +118,7 @@ pub fn spawn(
         let ledger = Arc::clone(&ledger);
         let seat = member.as_ref().map(|member| member.seat().clone());
         let backlog = TargetBacklog::new(batches, seat);
+        // Only a stream has acknowledgements: a datagram or a file is done when the kernel has taken it.
         let written = written(options).filter(|_| matches!(transport, TargetTransport::Stream(_)));
         let out = EncoderOutput::new(transport, account, deadline, written);
         senders.push(TargetSender::new(encoder, out, backlog, ledger));
@@ -141,9 +144,10 @@ pub fn spawn(
     Ok(ExportThread { accounts, threads, member })
 }
 
-/// Messages are kept until they are acknowledged if other meters may have to send the same.
+/// Makes the store for written messages, which keeps them until they are acknowledged. Only meters with a history or a group have one:
+/// another meter may have to send the same.
 fn written(options: &MeterExport) -> Option<WrittenMessages> {
-    // Without a history, no collector knows what comes again.
+    // Without a history in the records, no collector recognises records that come again.
     let again = if options.has_history { written::AGAIN } else { Nanos::ZERO };
     (options.has_history || options.group.is_some())
         .then(|| WrittenMessages::new(options.backlog_bytes, again))
@@ -183,22 +187,22 @@ fn encoder(options: &MeterExport, destination: &ExportDestination, v6: bool) -> 
 }
 
 impl ExportThread {
-    /// The sums over all targets: with several, each is offered everything.
+    /// Sums the counts of all targets. With several targets, each is offered everything.
     pub fn counts(&self) -> ExportCounts {
         self.accounts.total()
     }
 
-    /// What became of the records for each target.
+    /// Returns the report of each target.
     pub fn targets(&self) -> Vec<OutputReport> {
         self.accounts.of_targets()
     }
 
-    /// A handle that reads the counts, independent of this owner of the threads.
+    /// Returns a handle that reads the counts, independent of this owner of the threads.
     pub fn watch(&self) -> ExportWatch {
         ExportWatch(self.accounts.clone())
     }
 
-    /// Whether everything offered was sent or lost.
+    /// Reports whether everything offered was sent or lost.
     pub fn has_ended(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
@@ -208,13 +212,14 @@ impl ExportThread {
     pub fn join(self) -> (ExportCounts, bool) {
         let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
         let is_whole = self.member.is_none_or(|member| {
+            // Before the member stops: its farewell carries this watermark to the successor.
             gate::final_watermark(member.seat(), self.accounts.delivery().is_complete());
             member.stop()
         });
         (self.accounts.total(), panicked == 0 && is_whole)
     }
 
-    /// What this meter knows of its group, if one meter exports for all.
+    /// Returns this meter's role in its group, if one meter exports for all.
     pub fn group(&self) -> Option<&GroupSeat> {
         self.member.as_ref().map(GroupMember::seat)
     }
@@ -225,7 +230,7 @@ impl ExportThread {
 pub struct ExportWatch(TargetAccounts);
 
 impl ExportWatch {
-    /// What became of the records for each target.
+    /// Returns the report of each target.
     pub fn targets(&self) -> Vec<OutputReport> {
         self.0.of_targets()
     }

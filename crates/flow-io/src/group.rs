@@ -1,4 +1,4 @@
-//! A meter as a member of a group: the thread that talks to the other meters, and what the export sees of it.
+//! A meter as a member of a group: the thread that talks to the other meters, and the handle through which the export sees the role.
 //!
 //! ```text
 //!  other meters <~~ UDP, authenticated ~~> member thread <- keepalived's pipe, or a state file
@@ -6,8 +6,8 @@
 //!                         role, replay mark,  v   |  watermark, coverage
 //!                                           GroupSeat  <-> export threads, display
 //! ```
-//! [`packetrig_flow::group`] decides; this module has the clock, the socket and the files. Times are of `CLOCK_BOOTTIME`, which goes on
-//! while a machine is suspended.
+//! [`packetrig_flow::group`] decides; this module has the clock, the socket and the files. Times are those of `CLOCK_BOOTTIME`, which
+//! goes on while a machine is suspended.
 //!
 //! Invariant: [`GroupSeat::may_export`] is false as soon as the member thread has not advertised for the detection time, whether that
 //! thread runs or not.

@@ -1,8 +1,8 @@
-//! Where each record is on its way out: in the queue, in a target's backlog, sent, or lost for a target.
+//! Accounts of the records on their way out: in the queue, in a target's backlog, sent, or lost for a target.
 //!
-//! One lock guards all accounts. It is taken once per batch and once per message, so a reader never sees a record in two
-//! accounts or in none: offered = queue dropped + sent + refused + left to others + waiting, at any time. What is dropped or refused is
-//! also in the losses, by its cause.
+//! One lock guards all accounts. It is taken once per batch and once per message, so a reader never sees a record in two accounts or
+//! in none: offered = queue dropped + sent + refused + left to others + waiting, at any time. Dropped and refused records are also in
+//! the losses, by cause.
 
 use crate::batch::WorkerBatch;
 use crate::output_report::OutputReport;
@@ -11,7 +11,7 @@ use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A target that has taken nothing for this long holds nothing up.
+/// A target that has taken nothing for this long no longer delays the watermark.
 const GONE: Nanos = Nanos::from_secs(10);
 
 /// The kind of content that a batch has and a target takes.
@@ -34,7 +34,7 @@ impl BatchContent {
 #[derive(Clone, Copy, Debug, Default)]
 struct QueuedContent {
     offered: CarriedRecords,
-    /// What was dropped.
+    /// Records that were dropped, by cause.
     losses: RecordLosses,
     left: CarriedRecords,
     waiting: CarriedRecords,
@@ -50,27 +50,27 @@ struct TargetOwn {
     waiting: CarriedRecords,
     sent: CarriedRecords,
     refused: CarriedRecords,
-    /// What was dropped or refused.
+    /// Records that were dropped or refused, by cause.
     losses: RecordLosses,
-    /// What went wrong last.
+    /// Text of the last error.
     failure: Option<String>,
     messages: u64,
     message_bytes: u64,
     options_records: u64,
-    /// When the target stopped to take data, on the monotonic clock.
+    /// Time at which the target stopped taking data, on the monotonic clock.
     unreachable_since_ns: Option<u64>,
     /// Records that were lost, but not because the target was gone.
     lost: u64,
 }
 
-/// What of the records has reached the targets. A target that has been gone for long is left out.
+/// Delivery of the records to all targets. A target that has been gone for long is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeliveryCounts {
     pub(super) offered: u64,
-    /// Of these, in the order in which they were offered, the ones that every target has, or has lost.
+    /// The first ones among the offered, in their order, that every target has received or lost.
     pub(super) confirmed: u64,
     pub(super) lost: u64,
-    /// Whether all targets take data.
+    /// True while all targets take data.
     pub(super) is_reachable: bool,
 }
 
@@ -118,7 +118,7 @@ impl TargetAccounts {
         TargetAccount { all: self.clone(), index: state.targets.len() - 1 }
     }
 
-    /// A worker offers a batch.
+    /// Counts a batch that a worker offers.
     pub(super) fn offer(&self, content: BatchContent, carried: CarriedRecords) {
         let queued = &mut self.state().queued[content as usize];
         queued.offered.add(carried);
@@ -132,14 +132,15 @@ impl TargetAccounts {
         queued.losses.add(cause, carried);
     }
 
-    /// A batch leaves the queue, because another meter of the group exports.
+    /// Counts a batch that leaves the queue because another meter of the group exports.
     pub(super) fn leave(&self, content: BatchContent, carried: CarriedRecords) {
         let queued = &mut self.state().queued[content as usize];
         subtract(&mut queued.waiting, carried);
         queued.left.add(carried);
     }
 
-    /// A batch leaves the queue for the targets' backlogs. `give` tells for each target whether its backlog had room, and why not.
+    /// Moves a batch from the queue's account to those of the targets. `give` puts it into the backlog of one target, and returns the
+    /// cause if there was no room.
     pub(super) fn hand_over(
         &self,
         content: BatchContent,
@@ -163,12 +164,13 @@ impl TargetAccounts {
 
     pub(super) fn delivery(&self) -> DeliveryCounts {
         let state = self.state();
-        // All targets of a group get the same.
+        // The targets of a group all have the same content, so the first one stands for all.
         let content = state.targets.first().map_or(BatchContent::Records, |own| own.content);
         let queued = &state.queued[content as usize];
         let targets = || state.targets.iter().filter(|own| own.content == content);
         let dropped = queued.losses.total().records;
         let gone = dropped + queued.left.records;
+        // The slowest target decides. One that is gone for long is left out: it must not stop the watermark of the others.
         let confirmed = targets().filter(|own| !own.is_gone()).map(|own| gone + own.done_records()).min();
         DeliveryCounts {
             offered: queued.offered.records,
@@ -179,7 +181,7 @@ impl TargetAccounts {
         }
     }
 
-    /// What became of the records for each target.
+    /// Returns the report of each target.
     pub(super) fn of_targets(&self) -> Vec<OutputReport> {
         let state = self.state();
         state.targets.iter().map(|own| own.report(&state.queued)).collect()
@@ -213,6 +215,7 @@ impl TargetOwn {
     fn note_lost(&mut self, cause: LossCause, carried: CarriedRecords) {
         self.losses.add(cause, carried);
         if !self.is_gone() {
+            // A target that is gone is not this meter's fault: another meter could not export to it either.
             self.lost += carried.records;
         }
     }
@@ -233,7 +236,7 @@ impl TargetOwn {
     }
 
     fn counts(&self, queued: &[QueuedContent; 2]) -> ExportCounts {
-        // What the queue lost or still holds counts for every target of its content: each was to get it.
+        // Losses and content of the queue count for every target of this content, because each was to get them.
         let queued = &queued[self.content as usize];
         ExportCounts {
             offered: queued.offered,
@@ -262,23 +265,24 @@ impl TargetAccount {
         }
     }
 
-    /// The transport took a message.
+    /// Counts a message that the transport took.
     pub(super) fn sent(&self, carried: CarriedRecords, own_records: u64, bytes: usize) {
         self.update(|own| {
             subtract(&mut own.waiting, carried);
             own.sent.add(carried);
+            // In the same change as the records, so that a reader never sees one without the other.
             own.messages += 1;
             own.message_bytes += bytes as u64;
             own.options_records += own_records;
         });
     }
 
-    /// The transport did not take a message.
+    /// Counts a message that the transport did not take.
     pub(super) fn refused(&self, carried: CarriedRecords) {
         self.lost(LossCause::Refused, carried);
     }
 
-    /// What waited for the target will not be sent.
+    /// Counts waiting records that will not be sent.
     pub(super) fn lost(&self, cause: LossCause, carried: CarriedRecords) {
         self.update(|own| {
             subtract(&mut own.waiting, carried);
@@ -287,21 +291,22 @@ impl TargetAccount {
         });
     }
 
-    /// What the transport says went wrong.
+    /// Keeps the error text of the transport for the report.
     pub(super) fn note_failure(&self, failure: String) {
         self.update(|own| own.failure = Some(failure));
     }
 
-    /// Whether the target takes data.
+    /// Sets whether the target takes data. The time of the change counts: a target that is gone for long is no longer waited for.
     pub(super) fn set_reachable(&self, is_reachable: bool) {
         self.update(|own| match (is_reachable, own.unreachable_since_ns) {
             (true, _) => own.unreachable_since_ns = None,
             (false, None) => own.unreachable_since_ns = Some(clock::monotonic_ns()),
+            // Keeps the first time, which is the start of the outage.
             (false, Some(_)) => {}
         });
     }
 
-    /// A batch is not sent, because another meter of the group exports.
+    /// Counts a batch that is not sent because another meter of the group exports.
     pub(super) fn leave(&self, carried: CarriedRecords) {
         self.update(|own| {
             subtract(&mut own.waiting, carried);
@@ -309,7 +314,7 @@ impl TargetAccount {
         });
     }
 
-    /// Nothing of what waits is sent, because another meter of the group exports.
+    /// Counts all waiting records as left to another meter of the group, which exports.
     pub(super) fn leave_rest(&self) {
         self.update(|own| {
             let waiting = std::mem::take(&mut own.waiting);
@@ -317,7 +322,7 @@ impl TargetAccount {
         });
     }
 
-    /// The target ends: what still waits for it is lost.
+    /// Counts all waiting records as lost: the target ends.
     pub(super) fn abandon(&self, cause: LossCause) {
         self.update(|own| {
             let waiting = std::mem::take(&mut own.waiting);

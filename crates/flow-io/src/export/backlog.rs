@@ -9,7 +9,7 @@ use packetrig_flow::GroupMembership;
 use packetrig_flow::group::GroupRole;
 use std::time::Duration;
 
-/// How often a batch that must not be sent is looked at.
+/// Interval at which a batch that must not be sent is checked again.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// All batches were taken, and no more will come.
@@ -19,9 +19,9 @@ pub(super) struct BacklogEnd;
 #[derive(Debug)]
 pub(super) struct TargetBacklog {
     batches: Receiver<HandedBatch>,
-    /// If one meter of a group exports for all.
+    /// Present if one meter of a group exports for all.
     seat: Option<GroupSeat>,
-    /// Came before this meter lost its role.
+    /// A batch that was handed over before this meter lost its role.
     held: Option<HandedBatch>,
     role: Option<GroupRole>,
 }
@@ -31,23 +31,25 @@ impl TargetBacklog {
         Self { batches, seat, held: None, role: None }
     }
 
-    /// What the meter says of its group, with the packets of its copy of the link.
+    /// Returns the meter's announcement about its group, with the packets of its copy of the link.
     pub(super) fn membership(&self, packets: u64) -> Option<GroupMembership> {
         self.seat.as_ref().map(|seat| seat.membership(packets))
     }
 
-    /// Whether the meter's role has changed since this was asked for the last time.
+    /// Reports whether the meter's role has changed since the last call.
     pub(super) fn has_new_role(&mut self) -> bool {
         let now = self.seat.as_ref().map(GroupSeat::role);
+        // The first call finds a change, so a ledger with the membership is sent first of all.
         std::mem::replace(&mut self.role, now) != now
     }
 
-    /// Whether anything may be sent. A meter that was stopped for a while has lost its role, though nothing in it knows that yet.
+    /// Reports whether anything may be sent. A meter that was stopped for a while has lost its role, though nothing in it
+    /// has noticed that yet.
     pub(super) fn may_send(&self) -> bool {
         self.seat.as_ref().is_none_or(GroupSeat::may_export)
     }
 
-    /// The next batch to send; `None` if there is none in time.
+    /// Takes the next batch to send; `None` if there is none in time.
     pub(super) fn next(
         &mut self,
         within: Duration,
@@ -60,6 +62,7 @@ impl TargetBacklog {
                 Err(RecvTimeoutError::Disconnected) => return Err(BacklogEnd),
             }
         }
+        // Asked before each batch: the right to send ends by itself while the process may be stopped at any moment.
         if self.may_send() {
             return Ok(self.held.take());
         }
@@ -67,13 +70,14 @@ impl TargetBacklog {
         Ok(None)
     }
 
-    /// What another meter has exported since this one lost its role is not sent. The rest waits: this meter may have to send it.
+    /// Counts the held batch as left if another meter has exported it since this one lost its role. Otherwise the batch waits:
+    /// this meter may have to send it.
     fn leave_exported(&mut self, account: &TargetAccount) {
         let watermark_ns = self.seat.as_ref().and_then(GroupSeat::active_watermark).unwrap_or_default();
         let before_ns = watermark_ns.saturating_sub(MARGIN.as_u64());
         match self.held.take_if(|held| held.at_ns < before_ns) {
             Some(left) => account.leave(left.batch.carried()),
-            // Not longer: it may become active at any moment.
+            // A short sleep, because this meter may become active at any moment.
             None => std::thread::sleep(LOOK),
         }
     }

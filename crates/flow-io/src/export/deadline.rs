@@ -1,4 +1,4 @@
-//! When the thread of a target gives up what is left at the end.
+//! The deadline at which the thread of a target gives up its remaining records at the end.
 //!
 //! After the last batch was offered, it continues as long as its target takes data, and for a while after that: the linger time, or as
 //! long as [`SharedPatience`] allows. A target that was given up before is not waited for a second time.
@@ -9,7 +9,8 @@ use packetrig_units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// When the last batch was offered to any target, in nanoseconds of the monotonic clock; `u64::MAX` until then. Clones share it.
+/// Time of the last batch that was offered to any target, in nanoseconds of the monotonic clock; `u64::MAX` until
+/// then. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct LastOffer(Arc<AtomicU64>);
 
@@ -42,9 +43,10 @@ impl SendDeadline {
         self.progress.set_connected(is_connected);
     }
 
-    /// The deadline, as of now. It moves while the target takes data.
+    /// Returns the deadline as of now. It moves while the target takes data.
     pub(super) fn ns(&self) -> u64 {
         let offered_ns = self.last_offer.0.load(Ordering::Relaxed);
+        // A target that was given up at its queue has had its time already.
         if self.progress.is_given_up() {
             return offered_ns;
         }
@@ -57,8 +59,8 @@ impl SendDeadline {
         clock::monotonic_ns() >= self.ns()
     }
 
-    /// Whether to wait for a target that takes nothing now. If not, it is given up: another connection would take something again, and
-    /// nobody might read that either.
+    /// Reports whether to wait for a target that takes nothing now. If not, the target is given up for good: a new connection would
+    /// take data again, and nobody might read those either.
     pub(super) fn may_wait(&self) -> bool {
         let is_past = self.is_past();
         if is_past {

@@ -12,13 +12,13 @@ use packetrig_units::Nanos;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// A backlog that has been full for this long is not waited for.
+/// Time after which a full backlog is no longer waited for.
 const STALL: Nanos = Nanos::from_secs(1);
 
 /// A batch in the backlog of a target.
 #[derive(Clone, Debug)]
 pub(super) struct HandedBatch {
-    /// When it was handed over, by the time of the group.
+    /// Time at which it was handed over, on the clock of the group.
     pub(super) at_ns: u64,
     pub(super) batch: Arc<WorkerBatch>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Dispatcher {
     inlet: ExportInlet,
     backlogs: Vec<OutputQueue<HandedBatch>>,
     linger: Nanos,
-    /// Since when a backlog has been full.
+    /// Time since which a backlog has been full.
     full_since_ns: Cell<Option<u64>>,
 }
 
@@ -60,22 +60,22 @@ impl Dispatcher {
         self.inlet.accounts.delivery()
     }
 
-    /// This meter exports for its group from now on: workers tell of the flows that go on.
+    /// Announces that this meter exports for its group from now on, so workers report the flows that go on.
     pub(super) fn announce_takeover(&self) {
         self.inlet.takeovers.add_one();
     }
 
-    /// Packets come at other meters and not at this one: workers do not know what they missed.
+    /// Announces that packets arrive at other meters and not at this one, so workers mark their flows as incomplete.
     pub(super) fn announce_blindness(&self) {
         self.inlet.blind_looks.add_one();
     }
 
-    /// How long the end may take.
+    /// Time limit of the end.
     pub(super) const fn linger(&self) -> Nanos {
         self.linger
     }
 
-    /// Whether each target has room, or the one that has none is not worth waiting for.
+    /// Reports whether each target has room, or has been full for too long to be waited for.
     pub(super) fn has_room(&self) -> bool {
         let now_ns = clock::monotonic_ns();
         let is_full = self.backlogs.iter().any(OutputQueue::is_full);
@@ -85,7 +85,7 @@ impl Dispatcher {
         !is_full || now_ns.saturating_sub(since_ns) >= STALL.as_u64()
     }
 
-    /// Gives a batch to every target of its content that has room.
+    /// Gives a batch to every target that takes its content and has room.
     pub(super) fn hand_over(&self, batch: WorkerBatch) {
         let carried = batch.carried();
         let content = BatchContent::of(&batch);
@@ -94,18 +94,18 @@ impl Dispatcher {
         // backlogs, so room that was found is still there.
         OutputQueue::await_room(&self.backlogs);
         self.inlet.accounts.hand_over(content, carried, |index| {
-            // A target without a backlog would be a target that nobody serves.
+            // A target without a backlog has no thread that would serve it.
             let backlog = self.backlogs.get(index).ok_or(LossCause::Refused)?;
             backlog.try_give(handed.clone()).map_err(|_| backlog.loss_cause())
         });
     }
 
-    /// Another meter of the group exports what is in this batch.
+    /// Counts a batch as left to another meter of the group, which exports it.
     pub(super) fn leave(&self, batch: &WorkerBatch) {
         self.inlet.accounts.leave(BatchContent::of(batch), batch.carried());
     }
 
-    /// A batch that was kept is given up.
+    /// Counts a kept batch as dropped.
     pub(super) fn drop_kept(&self, cause: LossCause, batch: &WorkerBatch) {
         self.inlet.accounts.drop_offered(cause, BatchContent::of(batch), batch.carried());
     }

@@ -1,4 +1,4 @@
-//! One interface to the encoders of records and of SIM.
+//! A common interface to the encoders of records and of SIM.
 
 use super::accounts::BatchContent;
 use crate::batch::WorkerBatch;
@@ -9,7 +9,7 @@ use packetrig_flow::export::{MessageExporter, MessageSink};
 use packetrig_flow::sim::SimEncoder;
 use packetrig_units::Nanos;
 
-/// Makes the messages of one target.
+/// Encodes the messages of one target.
 #[derive(Debug)]
 pub(super) enum TargetEncoder {
     Records(Box<MessageExporter>),
@@ -37,6 +37,7 @@ impl TargetEncoder {
                     encoder.event(event, now_ns, sink);
                 }
             }
+            // Not reached: the accounts give each target only batches of its content.
             _ => {}
         }
     }
@@ -60,7 +61,7 @@ impl TargetEncoder {
         }
     }
 
-    /// Only IPFIX can say this; SIM has no item for it.
+    /// Encodes the group membership. Only IPFIX can carry it; SIM has no item for it.
     pub(super) fn membership(
         &mut self,
         membership: &GroupMembership,
@@ -86,7 +87,8 @@ impl TargetEncoder {
         }
     }
 
-    /// The way to the target is open. `anew`: it is a new connection, not just a file or socket that works again.
+    /// Announces the templates, because the target can be reached. `anew`: this is a new connection, not a file or
+    /// socket that works again.
     pub(super) fn begin(&mut self, anew: bool, now_ns: u64, sink: &mut impl MessageSink) {
         match self {
             // Templates and sequence numbers belong to one connection (RFC 7011, sections 8 and 3.1): a new one starts anew.

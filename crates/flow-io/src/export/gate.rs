@@ -1,12 +1,12 @@
-//! A meter of a group hands over to its targets while it is the active one. As a standby it keeps batches until the active one has
-//! exported the same.
+//! The gate between the queue and the targets: a meter of a group hands batches over while it is the active one, and keeps them as a
+//! standby until the active one has exported the same.
 //!
 //! ```text
 //!  queue -> kept batches -> [active] -> backlogs of the targets
 //!               `--------> [standby, older than the watermark] -> left to others
 //! ```
-//! The watermark is the time up to which everything that left the tables has been confirmed by all targets. Clocks of meters differ, and
-//! it takes a while until a meter knows that its copy of the link is cut; so batches are kept for some seconds longer.
+//! The watermark is a time: all targets have confirmed everything that left the tables before it. Clocks of meters differ, and it takes
+//! a while until a meter knows that its copy of the link is cut; so batches are kept for some seconds longer.
 //!
 //! Invariant: a batch is handed over or left once; what does not fit is counted as dropped.
 
@@ -22,21 +22,21 @@ use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::time::Duration;
 
-/// How often progress is passed on. Workers tell theirs about as often.
+/// Interval at which progress is passed on. Workers report theirs about as often.
 const LOOK: Duration = Duration::from_millis(50);
-/// The same at the end.
+/// Interval at the end.
 const LAST_LOOK: Duration = Duration::from_millis(20);
 /// Batches that are taken before anything else is looked at.
 const MOST_AT_ONCE: usize = 64;
-/// What left the table this long before a watermark may not have been exported.
+/// Safety margin: records that left the table this long before a watermark may not have been exported.
 pub(super) const MARGIN: Nanos = Nanos::from_secs(4);
 /// At its end, a standby waits until the active meter was alive this much later.
 const APART: Nanos = Nanos::from_millis(500);
-/// What this meter knows of running flows, the active one has told the collector after this time.
+/// Time after which the active meter has reported all running flows that this meter recognises.
 const TOLD: Nanos = Nanos::from_secs(1);
-/// Targets that have not taken what was offered this long ago are stuck.
+/// Age of offered batches at which targets that have not taken them count as stuck.
 const STALL: Nanos = Nanos::from_secs(1);
-/// After a loss, another meter that is fit should export for so long.
+/// Time after a loss during which another meter should export.
 const RECOVERY: Nanos = Nanos::from_secs(10);
 
 /// The gate of one meter.
@@ -79,6 +79,7 @@ impl ExportGate {
     }
 
     fn keep(&mut self, batches: impl Iterator<Item = WorkerBatch>) {
+        // Batches get the time of the group, not those of their packets: clocks of packets may be set.
         let now_ns = group::steady_ns();
         for batch in batches {
             self.kept.push(now_ns, batch);
@@ -92,6 +93,7 @@ impl ExportGate {
         } else {
             self.leave_exported(dispatcher);
         }
+        // The oldest go first, because the active meter has most likely exported them.
         while self.kept.is_over_bound()
             && let Some(batch) = self.kept.pop()
         {
@@ -102,19 +104,20 @@ impl ExportGate {
             dispatcher.announce_blindness();
         }
         self.coverage.look(&self.seat, progress);
-        // Last: what was handed over above is in its counts.
+        // Last, because its counts must include the batches that were handed over above.
         self.delivery.look(&self.seat, self.role.term(), dispatcher, progress);
     }
 
-    /// A takeover leaves what the former active meter has exported.
+    /// Takes over a change of role. A takeover drops the batches that the former active meter has exported.
     fn follow_role(&mut self, dispatcher: &Dispatcher) {
         let view = self.seat.view();
         if view.role != self.role && view.role.is_active() {
+            // Less the margin, because clocks of meters differ and a cut copy is noticed late.
             let from_ns = view.replay_from_ns.saturating_sub(MARGIN.as_u64());
             while let Some(batch) = self.kept.pop_before(from_ns) {
                 dispatcher.leave(&batch);
             }
-            // Counted now, because batches leave while later ones come.
+            // Counted before the handover, because batches leave while later ones arrive.
             self.seat.set_replayed(self.kept.records());
             dispatcher.announce_takeover();
         }
@@ -140,6 +143,7 @@ impl ExportGate {
     /// The workers have ended. The active meter hands over everything. A standby waits until it knows that the active one has gone on
     /// for longer, or has become active itself.
     fn finish(&mut self, dispatcher: &Dispatcher) {
+        // From here on this meter may become active even if another program orders the roles: its kept records would be lost otherwise.
         self.seat.announce_end();
         let ended_ns = group::steady_ns();
         let give_up_ns = clock::monotonic_ns().saturating_add(dispatcher.linger().as_u64());
@@ -151,7 +155,7 @@ impl ExportGate {
             if is_done || clock::monotonic_ns() >= give_up_ns {
                 break;
             }
-            // Not at the channel of changes: it may have an old item.
+            // A plain sleep: the channel of changes may hold an old item and would return at once.
             std::thread::sleep(LAST_LOOK);
         }
         let is_left = !self.role.is_active() && is_exported(&self.seat);
@@ -165,19 +169,19 @@ impl ExportGate {
     }
 }
 
-/// Tells the group how complete this meter's records are.
+/// Reports to the group how complete this meter's records are.
 #[derive(Debug, Default)]
 struct CoverageWatch {
-    /// Not before this time is it known which flows began before the meter was there.
+    /// Time until the meter recognises which flows began before it started.
     ready_after: Nanos,
-    /// Since when no flow is strange.
+    /// Time since which the meter recognises every flow.
     recognises_from_ns: Option<u64>,
     last: WorkerProgress,
 }
 
 impl CoverageWatch {
     fn look(&mut self, seat: &GroupSeat, progress: WorkerProgress) {
-        // Not up to now: workers may be behind.
+        // The time of the slowest worker and not now, because workers may be behind.
         seat.set_seen_packets(progress.packets, group::moment_of(progress.settled_ns));
         let now_ns = group::steady_ns();
         let has_lost = progress.ring_dropped > self.last.ring_dropped;
@@ -199,7 +203,7 @@ impl CoverageWatch {
     }
 }
 
-/// A time up to which all records had been offered when there were so many.
+/// A future watermark: all records before this time had been offered when the count was read.
 #[derive(Clone, Copy, Debug)]
 struct PendingWatermark {
     watermark_ns: u64,
@@ -207,12 +211,12 @@ struct PendingWatermark {
     since_ns: u64,
 }
 
-/// Tells the group what has been exported, and whether the export works.
+/// Reports to the group the watermark, and whether the export works.
 #[derive(Debug, Default)]
 struct DeliveryWatch {
     term: Option<GroupTerm>,
     pending: Option<PendingWatermark>,
-    /// So many records had been confirmed when the targets stopped to take data.
+    /// Number of confirmed records when the targets stopped taking data.
     stuck_at: Option<u64>,
     /// Records that were lost when the term began.
     lost: u64,
@@ -232,7 +236,7 @@ impl DeliveryWatch {
         if term != self.term {
             (self.term, self.lost, self.pending) = (term, delivery.lost, None);
         }
-        // What a queue or a target has lost only another meter can still export, so the watermark must not pass it.
+        // Records that a queue or a target has lost can only be exported by another meter, so the watermark must not pass them.
         let has_lost = delivery.lost > self.lost;
         if has_lost && term.is_some() {
             self.unfit_until_ns = now_ns.saturating_add(RECOVERY.as_u64());
@@ -251,7 +255,7 @@ impl DeliveryWatch {
             seat.set_watermark(term, pending.watermark_ns.min(group::steady_ns()));
             self.pending = None;
         }
-        // The time first: what was offered by then is in a count that is read later.
+        // The time is read before the count, so everything that was offered by then is counted.
         let next = || PendingWatermark {
             watermark_ns: progress.settled_ns,
             records: dispatcher.delivery().offered,
@@ -261,7 +265,7 @@ impl DeliveryWatch {
     }
 }
 
-/// The end of an active meter: everything was exported if everything that was offered is confirmed.
+/// Sets the last watermark of an active meter at its end, if everything that was offered is confirmed.
 pub(super) fn final_watermark(seat: &GroupSeat, is_all_confirmed: bool) {
     if let Some(term) = seat.role().term()
         && is_all_confirmed

@@ -1,6 +1,6 @@
-//! Batches that wait until this meter exports, or until another one has exported the same.
+//! Store of batches that wait until this meter exports, or until another one has exported the same.
 //!
-//! Invariant: they take no more memory than the bound, but for one batch.
+//! Invariant: the store exceeds its memory bound by at most one batch.
 
 use crate::batch::WorkerBatch;
 use packetrig_flow::{FlowHistory, FlowRecord};
@@ -11,7 +11,7 @@ const RECORD_BYTES: usize = size_of::<FlowRecord>() + size_of::<FlowHistory>();
 
 #[derive(Debug)]
 struct KeptBatch {
-    /// When it was handed over, by the time of the group. Its records left the table before.
+    /// Time at which it was handed over, on the clock of the group. Its records left the table before.
     at_ns: u64,
     batch: WorkerBatch,
     bytes: usize,
@@ -63,7 +63,7 @@ impl KeptBatches {
         Some(kept.batch)
     }
 
-    /// The oldest one if it was handed over before this time.
+    /// Removes the oldest batch if it was handed over before this time.
     pub(super) fn pop_before(&mut self, ns: u64) -> Option<WorkerBatch> {
         if self.batches.front()?.at_ns < ns { self.pop() } else { None }
     }

@@ -1,4 +1,4 @@
-//! Options of an export, and how they become those of the encoders.
+//! Options of an export, and their conversion to those of the encoders.
 
 use super::target::ExportTarget;
 use crate::group::GroupOptions;
@@ -24,20 +24,20 @@ pub struct TlsFiles {
     pub server_name: Option<String>,
 }
 
-/// A target and what it gets.
+/// A target and the content that it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportDestination {
     pub target: ExportTarget,
     pub content: ExportContent,
 }
 
-/// How the meter takes part in a group of which one meter exports for all.
+/// Options of a meter in a group of which one meter exports for all.
 #[derive(Clone, Debug)]
 pub struct GroupExport {
     pub member: GroupOptions,
-    /// Memory for what a standby keeps, in bytes.
+    /// Memory for the batches that a standby keeps, in bytes.
     pub keep_bytes: usize,
-    /// Not before this time is it known which flows began before the meter was there.
+    /// Time until the meter recognises which flows began before it started.
     pub ready_after: Nanos,
 }
 
@@ -47,24 +47,25 @@ pub struct MeterExport {
     pub destinations: Vec<ExportDestination>,
     /// Observation domain, and exporter of SIM.
     pub domain: u32,
-    /// Both directions in one record, if the format can do that (RFC 5103).
+    /// True if both directions go into one record, where the format can do that (RFC 5103).
     pub biflow: bool,
-    /// Records say what their flows had since they began, as those of a group of meters; both directions are in one record then.
+    /// True if records contain the totals of their flows since they began, as a group of meters needs them; both directions are
+    /// in one record then.
     pub has_history: bool,
     /// One packet in this many is metered.
     pub sampling: u32,
     pub interfaces: Vec<AnnouncedInterface>,
-    /// Greatest length of a message; by default what fits the transport.
+    /// Greatest length of a message; by default the largest that fits the transport.
     pub message_bytes: Option<usize>,
-    /// When templates are sent again over UDP.
+    /// Rule for sending templates again over UDP.
     pub refresh: TemplateRefresh,
-    /// How often the ledger is sent.
+    /// Interval at which the ledger is sent.
     pub statistics_every: Nanos,
-    /// How long a record waits for others to fill its message.
+    /// Time that a record waits for others to fill its message.
     pub flush_after: Nanos,
     /// Memory for batches that wait for one slow or dead target, in bytes.
     pub backlog_bytes: usize,
-    /// How long the export waits at the end for a target that takes nothing.
+    /// Time that the export waits at the end for a target that takes nothing.
     pub linger: Nanos,
     /// Certificates for `tls://` targets.
     pub tls: Option<TlsFiles>,
@@ -100,6 +101,7 @@ impl MeterExport {
             format,
             domain: self.domain,
             message_bytes: self.bytes(target, v6),
+            // A history counts both directions, so they must be in one record.
             biflow: self.biflow || self.has_history,
             has_history: self.has_history,
             // RFC 7011, section 8: over TCP templates are sent once per connection. Only UDP needs refreshes.
@@ -114,10 +116,12 @@ impl MeterExport {
     /// Options of the encoder of SIM for one target.
     pub(super) fn of_sim(&self, target: &ExportTarget, v6: bool) -> SimOptions {
         let datagram_bytes = self.bytes(target, v6);
+        // The observation domain also tells exporters of SIM apart.
         SimOptions { exporter: self.domain, datagram_bytes, flush_after: self.flush_after }
     }
 
     fn bytes(&self, target: &ExportTarget, v6: bool) -> usize {
+        // A datagram must fit the MTU of Ethernet: one lost fragment would lose all of its records.
         let usual = match target {
             ExportTarget::Udp(_) if v6 => PAYLOAD_V6,
             ExportTarget::Udp(_) => PAYLOAD_V4,

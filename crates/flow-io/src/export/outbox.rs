@@ -1,8 +1,8 @@
-//! A worker's end of the export queue: collects what leaves its table into batches and offers them. It does not wait for room
-//! unless its [`SharedPatience`] has begun.
+//! A worker's end of the export queue: collects records and events into batches and offers them. It waits for room only once
+//! its [`SharedPatience`] allows that.
 //!
-//! Invariant: memory is bounded by the bytes of the queue and one batch per worker; what a full queue did not take is
-//! counted with its packets.
+//! Invariant: memory is bounded by the bytes of the queue and one batch per worker; batches that a full queue did not take are
+//! counted with their packets.
 
 use super::accounts::{BatchContent, TargetAccounts};
 use crate::batch::WorkerBatch;
@@ -24,12 +24,12 @@ pub const BATCH_BYTES: usize = {
     if records > events { records } else { events }
 };
 
-/// How many batches fit into this many bytes, at least one.
+/// Number of batches that fit into this many bytes, at least one.
 pub fn batches_of(bytes: usize) -> usize {
     (bytes / BATCH_BYTES).max(1)
 }
 
-/// How far a worker has come.
+/// Progress of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerProgress {
     /// All flows that were due by this time, by the time of the group, have left the table and were offered.
@@ -57,7 +57,8 @@ impl SharedProgress {
         workers.len() - 1
     }
 
-    /// That of the slowest worker, and the sums of the packets. A worker that has ended holds nothing up.
+    /// Returns the time of the slowest worker and the sums of the packets. A worker that has ended no longer
+    /// counts for the time.
     pub(super) fn of_all(&self) -> WorkerProgress {
         let workers = self.lock();
         WorkerProgress {
@@ -69,7 +70,7 @@ impl SharedProgress {
     }
 }
 
-/// How often something has happened that workers are to know of.
+/// Counter of an event that workers must notice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedCount(Arc<AtomicU64>);
 
@@ -83,9 +84,10 @@ impl SharedCount {
     }
 }
 
-/// The two ends of a queue of this many bytes: the first makes outboxes for workers, [`spawn`](super::spawn) takes the second.
-/// With patience, a worker that finds the queue full waits for room.
+/// Opens a queue of this many bytes and returns its two ends: the first makes outboxes for workers, [`spawn`](super::spawn)
+/// takes the second. A worker that finds the queue full waits for room if `patience` allows it.
 pub fn queue(bytes: usize, patience: &SharedPatience) -> (WorkerQueue, ExportInlet) {
+    // Bounded in batches and not in records, because a batch of few records takes the memory of a full one.
     let (sender, receiver) = bounded(batches_of(bytes));
     let accounts = TargetAccounts::default();
     let patience = patience.clone();
@@ -139,9 +141,9 @@ pub struct ExportInlet {
     pub(super) accounts: TargetAccounts,
     pub(super) patience: SharedPatience,
     pub(super) progress: SharedProgress,
-    /// How often this meter has begun to export for its group. Targets of events do not know the flows that go on then.
+    /// Number of times this meter has begun to export for its group. Targets of events then lack the flows that go on.
     pub(super) takeovers: SharedCount,
-    /// How often it was seen that packets come at other meters and not at this one.
+    /// Number of times that packets arrived at other meters and not at this one.
     pub(super) blind_looks: SharedCount,
 }
 
@@ -155,17 +157,17 @@ impl ExportInlet {
     }
 }
 
-/// What a worker has not handed over yet. Dropping the outbox hands over the rest.
+/// Records and events of a worker that it has not handed over yet. Dropping the outbox hands over the rest.
 #[derive(Debug)]
 pub struct WorkerOutbox {
     sender: Sender<WorkerBatch>,
     accounts: TargetAccounts,
     patience: SharedPatience,
     progress: SharedProgress,
-    /// Of this worker, in the progress of all.
+    /// Index of this worker in the progress of all.
     number: usize,
     takeovers: SharedCount,
-    /// Of these, the ones that the worker knows of.
+    /// Number of takeovers that the worker has noticed.
     takeovers_noted: u64,
     blind_looks: SharedCount,
     blind_looks_noted: u64,
@@ -196,13 +198,14 @@ impl WorkerOutbox {
         }
     }
 
-    /// Whether this meter has begun to export for its group since this was asked for the last time.
+    /// Reports whether this meter has begun to export for its group since the last call.
     pub fn has_taken_over(&mut self) -> bool {
+        // Each worker compares with a count of its own, so that every worker notices each takeover.
         let count = self.takeovers.count();
         std::mem::replace(&mut self.takeovers_noted, count) != count
     }
 
-    /// Offers incomplete batches, too. To be called regularly and at the end.
+    /// Offers incomplete batches, too. Call it regularly and at the end.
     pub fn flush(&mut self) {
         if !self.records.is_empty() {
             self.offer_records();
@@ -212,15 +215,16 @@ impl WorkerOutbox {
         }
     }
 
-    /// Whether packets came at other meters of the group and not at this one since this was asked for the last time.
+    /// Reports whether packets arrived at other meters of the group and not at this one since the last call.
     pub fn was_blind(&mut self) -> bool {
         let count = self.blind_looks.count();
         std::mem::replace(&mut self.blind_looks_noted, count) != count
     }
 
-    /// Offers incomplete batches, and then says how far the worker has come.
+    /// Offers incomplete batches, and then publishes the worker's progress.
     pub fn settle(&mut self, progress: WorkerProgress) {
         self.flush();
+        // Published after the offers: the watermark may pass records only once they are in the accounts.
         self.progress.lock()[self.number] = progress;
     }
 
@@ -262,7 +266,7 @@ impl WorkerOutbox {
 impl Drop for WorkerOutbox {
     fn drop(&mut self) {
         self.flush();
-        // Otherwise a worker that has ended would hold the others' progress up.
+        // A worker that has ended must not hold back the progress of the others.
         self.progress.lock()[self.number].settled_ns = u64::MAX;
     }
 }

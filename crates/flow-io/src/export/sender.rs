@@ -1,7 +1,7 @@
 //! The thread of one target: takes batches from its backlog only while its transport takes messages.
 //!
-//! Invariant: a batch that was taken is in messages sent, refused, kept for the next connection, or open in the encoder; at the end
-//! each record is in one account.
+//! Invariant: each batch that was taken is in messages that were sent, refused or kept for the next connection, or is open in the
+//! encoder; at the end each record is in one account.
 
 use super::accounts::TargetAccount;
 use super::backlog::{BacklogEnd, TargetBacklog};
@@ -18,7 +18,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the thread checks its deadline while nothing arrives.
+/// Interval at which the thread checks its deadline while nothing arrives.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Returns the meter's ledger, without the accounts of the export.
@@ -32,17 +32,17 @@ pub(super) struct EncoderOutput {
     deadline: SendDeadline,
     kept: VecDeque<KeptMessage>,
     kept_bytes: usize,
-    /// `None`: what was written counts as sent, and is never sent again.
+    /// `None`: written messages count as sent, and are never sent again.
     written: Option<WrittenMessages>,
-    /// The last datagram: whether its receiver refuses it is known a little later.
+    /// The last datagram. An ICMP error of its receiver arrives a little later.
     unsettled: Option<SentMessage>,
-    /// Whether messages can go out: there is a connection, and it has the templates.
+    /// True while messages can go out: there is a connection, and it has the templates.
     begun: bool,
-    /// Whether a refused message may have contained templates, so that they must be sent again.
+    /// True if a refused message may have contained templates, so that they must be sent again.
     templates_lost: bool,
 }
 
-/// What a message counts for.
+/// Records and bytes that a message counts for.
 #[derive(Clone, Copy, Debug)]
 struct SentMessage {
     carried: CarriedRecords,
@@ -76,23 +76,24 @@ impl TargetSender {
         self.finish();
     }
 
-    /// Takes a batch if there is one and a connection to send it; `false` at the end.
+    /// Sends the next batch if there is one and a connection to send it; `false` at the end.
     fn take(&mut self) -> bool {
         self.out.confirm();
         let is_up = self.is_up();
+        // The election needs this as well: a meter whose targets are gone is not fit to export.
         self.out.account.set_reachable(is_up);
         self.out.deadline.set_connected(is_up);
         if !is_up {
             return self.keep_next();
         }
-        // Before the records of a new role: it says which of them are repeated.
+        // The ledger goes before the records of a new role, because it says which of them are repeated.
         if self.backlog.has_new_role() {
             self.send_ledger(self.now_ns());
         }
         match self.backlog.next(LOOK, &self.out.account) {
             Ok(Some(handed)) => self.encode(&handed.batch),
             Ok(None) if self.out.deadline.is_past() => return false,
-            // A standby writes too seldom to notice it otherwise.
+            // A standby writes too seldom to notice a broken connection by its writes.
             Ok(None) => self.out.notice_end(),
             Err(BacklogEnd) => return false,
         }
@@ -104,8 +105,8 @@ impl TargetSender {
         true
     }
 
-    /// Without a connection, records of a group are kept as messages, which take less memory than batches: a batch of a few records
-    /// takes as much as a full one. Others stay in the backlog. `false` at the end.
+    /// Keeps records of a group as messages while there is no connection: messages take less memory than batches, because a batch
+    /// of a few records takes as much as a full one. Other records stay in the backlog. `false` at the end.
     fn keep_next(&mut self) -> bool {
         if !self.out.may_keep() {
             std::thread::sleep(LOOK);
@@ -151,16 +152,17 @@ impl TargetSender {
         self.epoch_ns + clock::monotonic_ns()
     }
 
-    /// Whether messages can go out. Connects if it is time to, and sends what the last connection did not take.
+    /// Reports whether messages can go out. Connects if it is time to, and sends the messages that the last
+    /// connection did not take.
     fn is_up(&mut self) -> bool {
         if !self.out.begun && self.out.connect() {
             self.out.begun = true;
             let now_ns = self.now_ns();
-            // Templates and options are made for each connection, so those that were kept are of no use.
+            // Templates and options are encoded for each connection, so kept ones are useless.
             self.out.kept.retain(|kept| kept.carried != CarriedRecords::default());
             let kept = std::mem::take(&mut self.out.kept);
             self.encoder.begin(true, now_ns, &mut self.out);
-            // Behind these, if the connection has broken already.
+            // Behind the new templates, which are kept themselves if the connection has broken already.
             self.out.kept.extend(kept);
             self.out.kept_bytes = self.out.kept.iter().map(|kept| kept.bytes.len()).sum();
         }
@@ -170,8 +172,8 @@ impl TargetSender {
         self.out.begun
     }
 
-    /// Whether nothing that was kept is to be sent any more. What a collector had from this meter before it was killed comes again
-    /// whoever is active now: the others believe that it is stored.
+    /// Reports whether no kept message has to be sent any more. Messages that a collector had before it was killed are sent again
+    /// by this meter even if another one is active now: the others believe that they are stored.
     fn has_sent_kept(&self) -> bool {
         let mut kept = self.out.kept.iter();
         if self.backlog.may_send() { kept.next().is_none() } else { !kept.any(|kept| kept.is_repeated) }
@@ -191,9 +193,10 @@ impl TargetSender {
         }
     }
 
-    /// Sends what is in the encoder and then the last ledger. What the target does not take in time counts as refused.
+    /// Sends the content of the encoder and then the last ledger. Messages that the target does not take in time count as refused.
     fn finish(mut self) {
         if !self.backlog.may_send() {
+            // Another meter exports the waiting records, so they are not lost.
             self.out.account.leave_rest();
         }
         let now_ns = self.now_ns();
@@ -222,13 +225,14 @@ impl TargetSender {
 }
 
 impl EncoderOutput {
-    /// `written`: for messages that may have to be sent again.
+    /// Makes the output of a target. `written` keeps messages that may have to be sent again.
     pub(super) fn new(
         transport: TargetTransport,
         account: TargetAccount,
         deadline: SendDeadline,
         written: Option<WrittenMessages>,
     ) -> Self {
+        // Sockets and files need no connection, so messages can go out at once.
         let begun = !matches!(transport, TargetTransport::Stream(_));
         Self {
             transport,
@@ -243,12 +247,12 @@ impl EncoderOutput {
         }
     }
 
-    /// Whether everything that was written has been acknowledged, as far as it can be.
+    /// Reports whether everything that was written has been acknowledged, as far as it can be.
     fn is_confirmed(&self) -> bool {
         !self.begun || self.written.as_ref().is_none_or(WrittenMessages::is_confirmed)
     }
 
-    /// Connects if it is time to. Notes why that failed.
+    /// Connects if it is time to, and keeps the reason of a failure for the report.
     fn connect(&mut self) -> bool {
         let is_up = self.transport.connect(self.deadline.ns());
         if let Some(failure) = self.transport.take_failure() {
@@ -257,7 +261,7 @@ impl EncoderOutput {
         is_up
     }
 
-    /// Counts what has been acknowledged, or was not refused.
+    /// Counts messages that have been acknowledged, or were not refused.
     fn confirm(&mut self) {
         if let Some(last) = self.unsettled.take() {
             self.settle(last);
@@ -292,6 +296,7 @@ impl EncoderOutput {
 
     fn note_written(&mut self, message: KeptMessage) {
         let (carried, own_records) = message.counted();
+        // Counted as sent only when it is acknowledged: until then another meter may have to send it.
         if let Some(written) = &mut self.written {
             written.push(self.transport.written(), message);
         } else {
@@ -318,10 +323,11 @@ impl EncoderOutput {
     fn note_refused(&mut self, carried: CarriedRecords, why: &io::Error) {
         self.account.refused(carried);
         self.account.note_failure(why.to_string());
+        // The templates may have been in this message or before it, and the collector may have been restarted since.
         self.templates_lost = true;
     }
 
-    /// If the connection is gone, what was sent may have to be sent again.
+    /// Checks for a broken connection: messages that were sent may have to be sent again.
     fn notice_end(&mut self) {
         if self.begun
             && self.written.is_some()
@@ -331,7 +337,7 @@ impl EncoderOutput {
         }
     }
 
-    /// The connection is gone: what the collector may lack goes first on the next one.
+    /// Keeps all messages that the collector may lack, because the connection is gone. They go first on the next one.
     fn keep_all(&mut self, why: &io::Error) {
         self.begun = false;
         self.account.note_failure(format!("the connection broke: {why}"));
@@ -346,7 +352,7 @@ impl EncoderOutput {
         self.kept.push_back(message);
     }
 
-    /// Whether more messages may be kept for the next connection.
+    /// Reports whether more messages may be kept for the next connection.
     fn may_keep(&self) -> bool {
         self.written.as_ref().is_some_and(|written| self.kept_bytes < written.most_bytes())
     }

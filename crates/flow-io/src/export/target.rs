@@ -10,7 +10,7 @@ pub enum ExportTarget {
     Udp(HostPort),
     Tcp(HostPort),
     Tls(HostPort),
-    /// A file; one that exists is overwritten.
+    /// A file, which is overwritten if it exists.
     File(PathBuf),
 }
 
@@ -32,7 +32,7 @@ pub struct TargetError {
 }
 
 impl ExportTarget {
-    /// Whether it takes a byte stream, which does not mark where messages end.
+    /// Reports whether it takes a byte stream, which does not mark where messages end.
     pub const fn is_stream(&self) -> bool {
         !matches!(self, Self::Udp(_))
     }
@@ -89,6 +89,7 @@ fn host_and_port(host: &str, port: Option<&str>) -> Result<HostPort, &'static st
         return Err("the host is missing");
     }
     match port.ok_or("the port is missing")?.parse() {
+        // Port 0 is no destination.
         Ok(0) | Err(_) => Err("the port is not a number from 1 to 65535"),
         Ok(port) => Ok(HostPort { host: host.to_owned(), port }),
     }

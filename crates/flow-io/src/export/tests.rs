@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Room for 64 batches between workers and dispatcher.
 const QUEUE: usize = 64 * BATCH_BYTES;
 const IPFIX: ExportContent = ExportContent::Records(ExportFormat::Ipfix);
-/// Longer than a collector that reads is kept from the processor.
+/// Longer than a busy machine keeps a collector that reads from the processor.
 const LONG_LINGER: Nanos = Nanos::from_secs(20);
 
 fn record(n: u64) -> FlowRecord {
@@ -78,8 +78,8 @@ fn assert_balanced(counts: &ExportCounts) {
     assert_eq!(ledger.imbalances(), []);
 }
 
-/// Length, sequence number and flow records (sets 256 to 267) of each IPFIX message of a stream; both kinds of records count
-/// in sequence numbers.
+/// Length, sequence number and flow records (sets 256 to 267) of each IPFIX message of a stream; both kinds of records
+/// count in sequence numbers.
 fn messages(mut bytes: &[u8]) -> Vec<(u32, u32, u32)> {
     let length = ExportTemplate::all(ExportFormat::Ipfix, false, false)[0].length_of(&FlowRecord::default());
     let mut found = Vec::new();
@@ -191,7 +191,7 @@ fn accept(listener: &TcpListener, least: Option<usize>) -> Vec<u8> {
     bytes
 }
 
-/// No faster than the exporter has time for: what a full queue loses is the business of other tests.
+/// Waits until the exporter has caught up: losses of a full queue are the subject of other tests.
 fn await_room(thread: &ExportThread) {
     for _ in 0..50_000 {
         std::thread::sleep(Duration::from_micros(200));
@@ -246,12 +246,12 @@ fn each_connection_begins_with_templates_and_number_0() {
         assert!(found[0].1 > 0, "templates come first");
         assert_eq!(found.iter().filter(|(_, templates, _)| *templates > 0).count(), 1, "and once");
     }
-    // What the first connection took and did not read is the collector's loss, and no more than its buffers hold.
+    // Records that the first connection took and did not read are the collector's loss, and no more than its buffers hold.
     assert_eq!(counts.sent.records, RECORDS);
     assert!(flows(&whole_messages(&second)) > 1000);
 }
 
-/// A port where nobody listens, and that nobody else gets.
+/// A port without a listener, reserved so that no other process gets it.
 fn closed_port() -> ReservedPort {
     ReservedPort::tcp(&NetNs::current().unwrap(), Ipv4Addr::LOCALHOST.into()).unwrap()
 }
@@ -291,7 +291,7 @@ fn a_dead_collector_costs_a_bounded_backlog_and_then_counted_drops() {
     assert!(lines.iter().any(|line| line.contains("could not be reached (cannot connect: ")), "{lines:?}");
 }
 
-/// The kernel takes a datagram before it knows that nobody listens.
+/// The kernel takes a datagram before it learns that there is no listener.
 #[test]
 fn a_datagram_that_nobody_listened_for_is_not_sent() {
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -315,7 +315,7 @@ fn a_slow_collector_is_not_waited_for_at_the_end() {
     let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
-    // Several times what the buffers of both sockets can ever hold: it cannot leave, however the kernel makes room.
+    // Several times the size of both socket buffers: the records cannot leave, however the kernel makes room.
     while thread.counts().waiting.records < 200_000 {
         (0..10_000).for_each(|n| outbox.record(&record(n)));
         std::thread::sleep(Duration::from_millis(5));
@@ -327,7 +327,7 @@ fn a_slow_collector_is_not_waited_for_at_the_end() {
     drop(listener);
 }
 
-/// One that reads for longer than the end waits for a collector that takes nothing.
+/// This collector reads for longer than the export waits at its end for one that takes nothing.
 #[test]
 fn a_slow_collector_is_waited_for_while_it_takes_something() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -376,7 +376,7 @@ fn records_of_a_group_wait_for_their_collector_in_little_memory() {
         outbox.record(&FlowRecord { history: Some(Box::default()), ..record(n) });
         outbox.flush();
     }
-    // Free for anybody only from here to the next line.
+    // Another process could take the port only between here and the next line.
     drop(closed);
     let listener = TcpListener::bind(place).unwrap();
     drop(outbox);

@@ -1,4 +1,5 @@
-//! How messages leave: datagrams, connections, files. Calls block, with short limits; each target has a thread of its own.
+//! Transports for messages: datagrams, connections, files. Calls block, with short limits; each target has a
+//! thread of its own.
 
 mod file;
 mod stream;
@@ -14,7 +15,7 @@ use std::io;
 use stream::CollectorStream;
 use udp::UdpSender;
 
-/// Why a message was not taken.
+/// Reasons why a message was not taken.
 #[derive(Debug)]
 pub(super) enum UntakenMessage {
     /// This message is lost, and templates that were in it or before it have to be sent again.
@@ -32,7 +33,8 @@ pub(super) enum TargetTransport {
 }
 
 impl TargetTransport {
-    /// Opens what is local and reports errors of it. The connection to a collector is made later, and again if it breaks.
+    /// Opens the local part (socket or file) and reports its errors. The connection to a collector is made later, and
+    /// again if it breaks.
     pub(super) fn new(target: &ExportTarget, tls: Option<&TlsFiles>) -> Result<Self, Error> {
         Ok(match target {
             ExportTarget::Udp(place) => Self::Udp(UdpSender::open(place)?),
@@ -45,25 +47,26 @@ impl TargetTransport {
         })
     }
 
-    /// Whether it sends over IPv6, as far as that is known before a connection.
+    /// Reports whether it sends over IPv6, as far as that is known before a connection.
     pub(super) fn is_v6(&self) -> bool {
         matches!(self, Self::Udp(udp) if udp.is_v6())
     }
 
-    /// How it is reached before the first connection.
+    /// State of the target before the first connection.
     pub(super) const fn reach(&self) -> OutputReach {
         match self {
             Self::Stream(_) => OutputReach::Unreachable,
+            // A datagram socket or a file has no connection that could be missing.
             Self::Udp(_) | Self::File(_) => OutputReach::Local,
         }
     }
 
-    /// Why the last attempt to connect failed; once.
+    /// Takes the reason why the last attempt to connect failed.
     pub(super) fn take_failure(&mut self) -> Option<String> {
         if let Self::Stream(stream) = self { stream.take_failure() } else { None }
     }
 
-    /// Whether the receiver of a datagram has refused it; once.
+    /// Takes the error with which the receiver of a datagram has refused it, if it has.
     pub(super) fn take_refusal(&self) -> Option<io::Error> {
         if let Self::Udp(udp) = self { udp.take_refusal() } else { None }
     }
@@ -85,7 +88,7 @@ impl TargetTransport {
         }
     }
 
-    /// Why the connection has ended, if it has; once.
+    /// Takes the reason why the connection has ended, if it has.
     pub(super) fn take_end(&mut self) -> Option<io::Error> {
         if let Self::Stream(stream) = self { stream.take_end() } else { None }
     }
@@ -95,13 +98,14 @@ impl TargetTransport {
         if let Self::Stream(stream) = self { stream.written() } else { 0 }
     }
 
-    /// Of these, the ones that the collector's machine has acknowledged.
+    /// Written bytes that the collector's machine has acknowledged.
     pub(super) fn acknowledged(&self) -> u64 {
         if let Self::Stream(stream) = self { stream.acknowledged() } else { 0 }
     }
 
     pub(super) fn close(&mut self) {
         if let Self::Stream(stream) = self {
+            // Datagrams and files have nothing to close: each message is whole when it is written.
             stream.close();
         }
     }

@@ -1,18 +1,19 @@
-//! Messages that a connection has taken, until it is sure that the collector has stored them.
+//! Store of messages that a connection has taken, until the collector has certainly stored them.
 //!
 //! ```text
 //!  written -> waiting -> acknowledged by the collector's machine -> done -> forgotten
 //!                `-----------------------------------------------------`--> again, if the connection breaks
 //! ```
-//! Only exporters of a group of meters need this: another meter must not forget what the collector may lack. If the collector knows
-//! what comes again, a new connection also gets what was acknowledged a while ago.
+//! Only exporters of a group of meters need this: another meter must not forget records that the collector may lack. If the
+//! collector recognises repeated records, a new connection also gets the messages that were acknowledged a while ago.
 
 use packetrig_flow::CarriedRecords;
 use packetrig_flow::export::ExportMessage;
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 
-/// A collector that is started again lacks at most what was sent to it in the last minute, because then it finishes its files.
+/// Time for which acknowledged messages are kept. A collector that is started again lacks at most the records of its last minute,
+/// because it finishes its files every minute.
 pub(super) const AGAIN: Nanos = Nanos::from_secs(90);
 
 /// A message outside its encoder.
@@ -22,7 +23,7 @@ pub(super) struct KeptMessage {
     pub(super) carried: CarriedRecords,
     pub(super) own_records: u64,
     pub(super) step: u32,
-    /// Whether its records have been counted as sent.
+    /// True if its records have been counted as sent.
     pub(super) is_repeated: bool,
 }
 
@@ -32,7 +33,7 @@ impl KeptMessage {
         Self { bytes: bytes.to_vec(), carried, own_records, step, is_repeated: false }
     }
 
-    /// What is to be counted as sent: records once.
+    /// Returns the records to count as sent; none for a repeated message.
     pub(super) fn counted(&self) -> (CarriedRecords, u64) {
         if self.is_repeated { Default::default() } else { (self.carried, self.own_records) }
     }
@@ -40,13 +41,13 @@ impl KeptMessage {
 
 #[derive(Debug)]
 pub(super) struct WrittenMessages {
-    /// Each with where it ends among the bytes of the connection.
+    /// Messages without an acknowledgement, each with the stream offset of its end.
     waiting: VecDeque<(u64, KeptMessage)>,
-    /// Each with when it was acknowledged.
+    /// Acknowledged messages, each with the time of its acknowledgement.
     done: VecDeque<(u64, KeptMessage)>,
     done_bytes: usize,
     most_bytes: usize,
-    /// For so long, messages that were acknowledged are sent again on a new connection.
+    /// Time during which acknowledged messages are sent again on a new connection.
     again: Nanos,
 }
 
@@ -64,16 +65,16 @@ impl WrittenMessages {
         self.waiting.push_back((end, message));
     }
 
-    /// Whether all have been acknowledged.
+    /// Reports whether all messages have been acknowledged.
     pub(super) fn is_confirmed(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// So many bytes have been acknowledged; gives the messages that are among them.
+    /// Moves the messages within the acknowledged bytes to the done ones, and calls `each` for them.
     pub(super) fn confirm(&mut self, acknowledged: u64, now_ns: u64, mut each: impl FnMut(&KeptMessage)) {
         while let Some((_, message)) = self.waiting.pop_front_if(|(end, _)| *end <= acknowledged) {
             each(&message);
-            // What has no records is made anew for each connection.
+            // Messages without records (templates, options) are encoded anew for each connection.
             if message.carried != CarriedRecords::default() && self.again > Nanos::ZERO {
                 self.done_bytes += message.bytes.len();
                 self.done.push_back((now_ns, message));
@@ -85,6 +86,7 @@ impl WrittenMessages {
     fn forget(&mut self, now_ns: u64) {
         let before_ns = now_ns.saturating_sub(self.again.as_u64());
         while let Some((at_ns, message)) = self.done.front()
+            // The oldest go first: the collector has most likely stored them.
             && (*at_ns < before_ns || self.done_bytes > self.most_bytes)
         {
             self.done_bytes -= message.bytes.len();
@@ -92,9 +94,9 @@ impl WrittenMessages {
         }
     }
 
-    /// The connection is gone: what is to be sent on the next one, in order.
+    /// Takes all messages to send on the next connection, in order, because this one is gone.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = KeptMessage> {
-        // Before those that wait: their order in time is the order in which a collector would have got them.
+        // Done messages come before the waiting ones: a collector would have received them in this order.
         self.done_bytes = 0;
         let done = std::mem::take(&mut self.done).into_iter();
         let done = done.map(|(_, message)| KeptMessage { is_repeated: true, ..message });
@@ -148,7 +150,7 @@ mod tests {
         assert_eq!(numbers(&mut written), []);
     }
 
-    /// Such as packets of SIM: their collector cannot know that they come twice.
+    /// Packets of SIM, for example: their collector cannot recognise repeated ones.
     #[test]
     fn what_must_not_come_twice_is_sent_again_only_if_it_was_not_acknowledged() {
         let mut written = WrittenMessages::new(1 << 20, Nanos::ZERO);

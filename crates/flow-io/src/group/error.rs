@@ -1,4 +1,4 @@
-//! Why a meter cannot join a group.
+//! Reasons why a meter cannot join a group.
 
 use packetrig_flow::group::ElectionOptionsError;
 use std::path::PathBuf;

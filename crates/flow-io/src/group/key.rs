@@ -7,11 +7,11 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::Path;
 
-/// Shorter ones can be guessed.
+/// Minimum length of a key: shorter ones can be guessed.
 const SHORTEST: usize = 16;
-/// A longer file is not a key.
+/// Maximum length of a key file.
 const LONGEST_FILE: u64 = 4096;
-/// Block of SHA-256.
+/// Block size of SHA-256, in bytes.
 const BLOCK: usize = 64;
 
 /// Authenticates advertisements. `Debug` does not show it.
@@ -25,7 +25,7 @@ impl fmt::Debug for GroupKey {
 }
 
 impl GroupKey {
-    /// `None` for fewer than sixteen bytes.
+    /// Makes a key of these bytes; `None` for fewer than sixteen.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < SHORTEST {
             return None;

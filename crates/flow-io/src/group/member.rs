@@ -1,4 +1,4 @@
-//! The thread of a member: it hears the others, lets the election decide, and advertises.
+//! The thread of a member: it receives the advertisements of the others, runs the election, and advertises itself.
 
 use super::orders::OrderSource;
 use super::steady::{HeldOffset, PeerClocks, moved, moved_time, steady_ns};
@@ -19,18 +19,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The thread looks at least this often whether it is to end.
+/// Longest wait of the thread before it checks whether to end.
 const LOOK_NS: u64 = 50_000_000;
-/// And this often for orders in a file.
+/// Interval at which it checks a file for orders.
 const ORDER_LOOK_NS: u64 = 10_000_000;
-/// Datagrams that are taken before the election decides, at most, so that a flood cannot keep the member from advertising.
+/// Most datagrams that are taken before the election decides: a flood must not keep the member from advertising.
 const BATCH: usize = 256;
-/// A display need not be newer than this, but for changes of the role.
+/// Interval of the published status. Changes of the role are published at once.
 const REPORT_EVERY: Nanos = Nanos::from_millis(50);
-/// One farewell may get lost, and then the others wait for the detection time.
+/// Number of farewells: one may get lost, and then the others would wait for the detection time.
 const FAREWELLS: usize = 3;
 
-/// A running member. It says farewell and ends when it is stopped or dropped.
+/// A running member. It sends a farewell and ends when it is stopped or dropped.
 #[derive(Debug)]
 pub struct GroupMember {
     seat: GroupSeat,
@@ -55,6 +55,7 @@ impl GroupMember {
         let address = socket.address()?;
         let orders = OrderSource::open(&options.orders)?;
         let now = now();
+        // Without a random number of this start, peers would take a restarted meter's advertisements for repetitions.
         let boot = RandomState::new().hash_one((&options.name, address, now.as_nanos()));
         let election = GroupElection::new(options.election(), boot, coverage, now);
         let seat = GroupSeat::new(first_status(&options, coverage));
@@ -76,14 +77,14 @@ impl GroupMember {
         let builder = std::thread::Builder::new().name("group".into());
         let (started, has_started) = bounded(1);
         let work = move || {
-            // Both only make wake-ups more punctual; without the rights for them the detection time must not be short.
+            // Both calls only make wake-ups more punctual; without the rights for them the detection time must not be short.
             drop(sched::request_precedence());
             drop(clock::tighten_timer_slack());
             started.send(()).unwrap_or_default();
             thread.run();
         };
         let thread = builder.spawn(work).map_err(GroupError::Thread)?;
-        // A sandbox that this process enters next may forbid what the thread has asked for.
+        // Waits for the thread, because a sandbox that this process enters next may forbid these calls.
         has_started.recv().unwrap_or_default();
         Ok(Self { seat, address, flags, thread: Some(thread) })
     }
@@ -92,12 +93,13 @@ impl GroupMember {
         &self.seat
     }
 
-    /// Where it listens.
+    /// Address on which it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Leaves the group. Set the final watermark before: the successor replays from it. `false`: the thread panicked.
+    /// Leaves the group with a farewell. Set the final watermark before: the successor replays from it.
+    /// `false`: the thread panicked.
     pub fn stop(mut self) -> bool {
         self.end()
     }
@@ -133,7 +135,7 @@ fn first_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus 
     }
 }
 
-/// What a display and collectors are told.
+/// Converts the times of a change to the wall clock, for displays and collectors.
 fn by_wall_clock(change: RoleChange, offset: i64) -> RoleChange {
     match change {
         RoleChange::BecameActive { term, replay_from_ns } => {
@@ -151,12 +153,12 @@ struct MemberThread {
     election: GroupElection,
     seat: GroupSeat,
     flags: Arc<EndFlags>,
-    /// Where each peer's last advertisement came from.
+    /// Sender address of each peer's last advertisement.
     addresses: BTreeMap<u32, SocketAddr>,
     clocks: PeerClocks,
-    /// From the time of the group to the wall clock.
+    /// Offset from the time of the group to the wall clock.
     wall: HeldOffset,
-    /// When an active member was last heard, or when this one began.
+    /// Time of the last advertisement of an active member, or of this member's start.
     active_heard_at: MonoTime,
     reported_at: MonoTime,
 }
@@ -178,7 +180,7 @@ impl MemberThread {
 
     fn take_inputs(&mut self) {
         let inputs = self.seat.inputs();
-        // First the coverage: a loss of packets counts before the watermarks that follow it.
+        // The coverage comes first: a loss of packets counts before the watermarks that follow it.
         self.election.set_coverage(inputs.coverage);
         self.election.set_can_export(inputs.can_export);
         self.election.set_ending(inputs.is_ending);
@@ -202,7 +204,7 @@ impl MemberThread {
         for _ in 0..BATCH {
             match self.socket.receive(&mut buffer) {
                 Ok(Some((length, from))) => self.take(&buffer[..length], from),
-                // A broken socket hears nothing: the others take over, or this member does, and nothing is lost.
+                // A broken socket receives nothing: the others take over, or this member does, and nothing is lost.
                 Ok(None) | Err(_) => return,
             }
         }
@@ -215,7 +217,7 @@ impl MemberThread {
                 let advertisement = self.clocks.localize(&sent, sent_ns, steady_ns(), tolerance);
                 let outcome = self.election.heard(&advertisement, now());
                 if outcome == HeardOutcome::Accepted {
-                    // For the data: how long nobody had exported when this member took over.
+                    // Kept for the report of a takeover: the time for which no active member had been heard.
                     if advertisement.role.is_active() {
                         self.active_heard_at = now();
                     }
@@ -230,6 +232,7 @@ impl MemberThread {
     fn tick(&mut self) {
         let now = now();
         let step = self.election.tick(now);
+        // Published before the advertisement: when peers learn of a new role, this meter follows it already.
         self.seat.publish(step.change, self.election.watermark(), self.election.export_until());
         if let Some(advertisement) = step.advertisement {
             self.send(&advertisement);
@@ -298,8 +301,8 @@ impl MemberThread {
         let now = now();
         let look_ns = if self.orders.is_file() { ORDER_LOOK_NS } else { LOOK_NS };
         let left_ns = self.election.next_deadline(now).since(now).as_u64().min(look_ns);
-        // What an active member hears can wait until it advertises: each wake-up costs as much as an advertisement. A standby must
-        // know exactly when it heard the active one.
+        // An active member can leave received datagrams in the socket until it advertises: each wake-up costs as much as an
+        // advertisement. A standby needs the exact time at which it received the active one's.
         let is_deaf = self.election.role().is_active() && self.orders.waits_for().is_none();
         if is_deaf {
             std::thread::sleep(Duration::from_nanos(left_ns));
@@ -311,8 +314,9 @@ impl MemberThread {
 
     fn say_farewell(mut self) {
         let farewell = self.election.clone().leave(now());
-        // Before the farewell: the successor may export at once.
+        // This meter stops exporting before the farewell, because the successor may export at once.
         self.seat.end();
+        // Farewells that arrive twice are dropped as repeated.
         for _ in 0..FAREWELLS {
             self.send(&farewell);
         }

@@ -1,4 +1,4 @@
-//! How a meter joins a group.
+//! Options with which a meter joins a group.
 
 use super::{GroupError, GroupKey};
 use packetrig_flow::group::{ElectionOptions, RoleSource};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// The usual UDP port of advertisements.
 pub(super) const PORT: u16 = 4741;
 
-/// Which program decides the role of this meter.
+/// The program that decides the role of this meter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RoleOrders {
     /// The meters elect the active one.
@@ -18,7 +18,7 @@ pub enum RoleOrders {
     /// keepalived, with `vrrp_notify_fifo` or `notify_fifo` in its configuration.
     Keepalived {
         fifo: PathBuf,
-        /// Of this VRRP instance or group only. `None`: of any.
+        /// Name of the VRRP instance or group whose notices count. `None`: any.
         instance: Option<String>,
     },
     /// Scripts, such as those of ucarp, write `active` or `standby` into this file.
@@ -27,20 +27,20 @@ pub enum RoleOrders {
 
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
-    /// The same for all meters of the group.
+    /// Name of the group, the same for all its meters.
     pub name: String,
     pub key: GroupKey,
     /// Its `role_source` follows from `orders`.
     pub election: ElectionOptions,
-    /// Where to listen. With port 0, the kernel chooses a free one.
+    /// Address to listen on. With port 0, the kernel chooses a free port.
     pub listen: SocketAddr,
     /// The interface for multicast.
     pub interface: Option<String>,
-    /// Where to send: the addresses of the other meters, or a multicast group.
+    /// Destinations: the addresses of the other meters, or a multicast group.
     pub peers: Vec<SocketAddr>,
     pub orders: RoleOrders,
-    /// Advertisements of clocks further apart than this are dropped. The margin around watermarks should not be smaller: a watermark
-    /// of a clock that is ahead lets a standby forget records too early.
+    /// Largest difference of two clocks; advertisements of clocks further apart are dropped. The margin around watermarks should not
+    /// be smaller: a watermark of a clock that is ahead lets a standby forget records too early.
     pub clock_tolerance: Nanos,
 }
 
@@ -68,6 +68,7 @@ impl GroupOptions {
         if self.peers.is_empty() {
             return Err(GroupError::NoPeers(self.name.clone()));
         }
+        // One socket serves all peers, and it has one address family.
         if let Some(peer) = self.peers.iter().find(|peer| peer.is_ipv4() != self.listen.is_ipv4()) {
             return Err(GroupError::Family { peer: *peer, own: self.listen });
         }
@@ -75,6 +76,7 @@ impl GroupOptions {
     }
 
     pub(super) const fn election(&self) -> ElectionOptions {
+        // Derived from the orders, so that the two options cannot contradict each other.
         let role_source = match self.orders {
             RoleOrders::Election => RoleSource::Election,
             RoleOrders::Keepalived { .. } | RoleOrders::StateFile(_) => RoleSource::Ordered,

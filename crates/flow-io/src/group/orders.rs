@@ -1,4 +1,4 @@
-//! Orders of other programs: keepalived's notifications, and a file that scripts write.
+//! Roles that other programs order: keepalived's notifications, and a file that scripts write.
 
 use super::{GroupError, RoleOrders};
 use packetrig_flow::group::OrderedRole;
@@ -18,7 +18,7 @@ pub enum KeepalivedState {
     Backup,
     /// A tracked interface or script has failed.
     Fault,
-    /// keepalived ends.
+    /// keepalived is stopping on this machine.
     Stop,
 }
 
@@ -29,14 +29,16 @@ pub struct KeepalivedNotice {
     pub is_group: bool,
     pub name: String,
     pub state: KeepalivedState,
-    /// Zero for groups.
+    /// Priority of the instance; zero for groups.
     pub priority: u8,
 }
 
 impl KeepalivedNotice {
-    /// `None` for lines that report no change of state: priorities (`MASTER_PRIORITY`), virtual servers (`VS`, `RS`) and others.
+    /// Parses a line; `None` for lines that report no change of state: priorities (`MASTER_PRIORITY`), virtual servers
+    /// (`VS`, `RS`) and others.
     pub fn parse(line: &str) -> Option<Self> {
         let (kind, rest) = line.split_once(" \"")?;
+        // From the right, because only the name may contain quotes.
         let (name, rest) = rest.rsplit_once("\" ")?;
         let (state, priority) = rest.split_once(' ')?;
         let is_group = match kind {
@@ -62,7 +64,7 @@ impl KeepalivedNotice {
     }
 }
 
-/// Where orders come from.
+/// Source of the orders.
 #[derive(Debug)]
 pub(super) enum OrderSource {
     None,
@@ -81,12 +83,12 @@ impl OrderSource {
         })
     }
 
-    /// Whether somebody has to look for orders from time to time.
+    /// Reports whether the source must be polled.
     pub(super) const fn is_file(&self) -> bool {
         matches!(self, Self::StateFile(_))
     }
 
-    /// What to wait for beside the socket.
+    /// Returns the file descriptor to wait for beside the socket.
     pub(super) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Keepalived { fifo, .. } => Some(fifo.as_fd()),
@@ -94,11 +96,12 @@ impl OrderSource {
         }
     }
 
-    /// The latest order since the last look, if there is one. An error leaves the role as it is.
+    /// Reads the latest order since the last call, if there is one. An error leaves the role as it is.
     pub(super) fn look(&mut self) -> Result<Option<OrderedRole>, String> {
         match self {
             Self::None => Ok(None),
             Self::Keepalived { fifo, instance } => {
+                // Only the last notice counts: earlier ones describe a state that is over.
                 let mut latest = None;
                 let mut take = |line: &str| {
                     let notice = KeepalivedNotice::parse(line);
@@ -109,6 +112,7 @@ impl OrderSource {
                     }
                 };
                 fifo.read_lines(&mut take).map_err(|error| error.to_string())?;
+                // keepalived makes a new pipe when it is restarted; the old one would stay silent for ever.
                 fifo.reopen_if_replaced().map_err(|error| error.to_string())?;
                 Ok(latest)
             }
@@ -121,13 +125,14 @@ fn read_state(path: &Path) -> Result<OrderedRole, String> {
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("cannot read the role in {name}: {error}"))?;
     let mut text = String::new();
+    // Only the beginning: the path may name any file.
     file.take(LONGEST_STATE)
         .read_to_string(&mut text)
         .map_err(|error| format!("cannot read the role in {name}: {error}"))?;
     match text.trim() {
         "active" => Ok(OrderedRole::Active),
         "standby" => Ok(OrderedRole::Standby),
-        // Empty for a moment while a script writes it.
+        // The file is also empty for a moment while a script writes it.
         _ => Err(format!("{name} holds no role; write `active` or `standby` into it")),
     }
 }

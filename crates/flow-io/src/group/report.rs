@@ -1,4 +1,4 @@
-//! A meter's place in its group, as reports show it.
+//! The state of a meter in its group, as reports show it.
 
 use super::{GroupStatus, PeerStatus, RoleSwitch};
 use packetrig_flow::group::RoleChange;
@@ -10,7 +10,7 @@ pub struct GroupReport {
     pub name: String,
     pub meter: u32,
     pub is_active: bool,
-    /// Of this meter if it is active.
+    /// Term of this meter if it is active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub term: Option<String>,
     pub is_ready: bool,
@@ -22,16 +22,16 @@ pub struct GroupReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watermark_ns: Option<u64>,
     pub peers: Vec<PeerReport>,
-    /// All changes of this meter's role; the last of them follow.
+    /// Number of all changes of this meter's role; the last of them follow.
     pub switch_count: u64,
     pub switches: Vec<SwitchReport>,
     pub advertisements: AdvertisementReport,
-    /// Why the program that decides the role cannot be heard.
+    /// Reason why no orders can be read from the program that decides the role.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order_error: Option<String>,
 }
 
-/// Another meter of the group, as last heard.
+/// Another meter of the group, as of its last advertisement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerReport {
     pub meter: u32,
@@ -53,10 +53,11 @@ pub struct SwitchReport {
     pub is_active: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub term: Option<String>,
-    /// What left the table from this time on, less a margin, was exported after the change.
+    /// Start of the replay: records that left the table from this time on, less a margin, were
+    /// exported after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay_from_ns: Option<u64>,
-    /// For how long no active meter had been heard.
+    /// Time for which no active meter had been heard.
     pub silent_ns: u64,
 }
 
@@ -64,13 +65,13 @@ pub struct SwitchReport {
 pub struct AdvertisementReport {
     pub sent: u64,
     pub send_failures: u64,
-    /// Not of this group, damaged, or of another version.
+    /// Advertisements of another group or version, or damaged.
     pub foreign: u64,
     pub wrong_key: u64,
-    /// Delayed, repeated by somebody, or of a clock that is too far from this one.
+    /// Advertisements that were delayed or replayed, or whose clock is too far from this one.
     pub stale: u64,
     pub repeated: u64,
-    /// Of another process with this meter's number.
+    /// Advertisements of another process with this meter's number.
     pub same_meter: u64,
 }
 
@@ -110,6 +111,7 @@ impl PeerReport {
             meter: peer.meter,
             address: peer.address.map(|address| address.to_string()),
             is_alive: peer.is_alive,
+            // The last known role of a peer that is gone is not its role now.
             is_active: peer.is_alive && peer.role.is_active(),
             is_ready: peer.is_ready,
             priority: peer.priority,

@@ -1,4 +1,4 @@
-//! What the rest of the meter sees of its group.
+//! Handle to the role of a meter in its group, for the rest of the meter.
 //!
 //! Invariant: the deadline of the export is cleared before a change to standby is published, so no thread that has seen the change
 //! finds that it may export.
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// In place of a watermark: there is none.
+/// Value that stands for no watermark.
 const NO_WATERMARK: u64 = u64::MAX;
 
-/// The place of a meter in its group. Clones share it.
+/// Handle to the role of a meter in its group. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct GroupSeat(Arc<SharedSeat>);
 
@@ -26,7 +26,8 @@ pub struct GroupView {
     /// Grows with every change of role.
     pub generation: u64,
     pub role: GroupRole,
-    /// Of the last takeover: kept records from this time on, less the margin, are to be exported first. Zero: all of them.
+    /// Start of the replay at the last takeover: kept records from this time on, less the margin, must be exported first.
+    /// Zero: all of them.
     pub replay_from_ns: u64,
 }
 
@@ -38,12 +39,12 @@ struct SharedSeat {
     inputs: Mutex<SeatInputs>,
     view: Mutex<GroupView>,
     changed: Condvar,
-    /// Has one item after a change.
+    /// Channel that holds one item after a change.
     changes: (Sender<()>, Receiver<()>),
     status: Mutex<GroupStatus>,
 }
 
-/// What the export and the meter have said.
+/// State that the export and the meter have reported to the member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SeatInputs {
     pub(crate) coverage: MeterCoverage,
@@ -51,11 +52,11 @@ pub(crate) struct SeatInputs {
     pub(crate) can_export: bool,
     pub(crate) is_ending: bool,
     pub(crate) seen_packets: u64,
-    /// Up to when they are counted, by `CLOCK_BOOTTIME`.
+    /// Time up to which they are counted, by `CLOCK_BOOTTIME`.
     pub(crate) seen_to: MonoTime,
 }
 
-/// Nothing that can panic is done under these locks, so a poisoned one still holds a whole value.
+/// Locks a mutex even if it is poisoned: no code under these locks can panic half way, so the value is whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -69,6 +70,7 @@ impl GroupSeat {
             inputs: Mutex::new(SeatInputs {
                 coverage: status.coverage,
                 exported: None,
+                // Assumed until the export reports a failure.
                 can_export: true,
                 is_ending: false,
                 seen_packets: 0,
@@ -76,6 +78,7 @@ impl GroupSeat {
             }),
             view: Mutex::new(view),
             changed: Condvar::new(),
+            // One item is enough: it says that the view has changed, and the receiver reads the view itself.
             changes: bounded(1),
             status: Mutex::new(status),
         }))
@@ -101,70 +104,73 @@ impl GroupSeat {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Gets an item after the role has changed. One thread should wait for it.
+    /// Returns the channel that gets an item after the role has changed. One thread should wait for it.
     pub fn changes(&self) -> &Receiver<()> {
         &self.0.changes.1
     }
 
-    /// Whether records may be sent now. It costs one look at the clock, so look before every message: a process that was stopped
-    /// and goes on has lost the role, though nothing in it knows that yet.
+    /// Reports whether records may be sent now. The call only reads the clock, so make it before every message: a process that was
+    /// stopped and goes on has lost the role, though nothing in it has noticed that yet.
     pub fn may_export(&self) -> bool {
+        // CLOCK_BOOTTIME also counts suspended time, so a meter that was suspended finds its deadline past.
         self.may_export_at(MonoTime::from_nanos(clock::boottime_ns()))
     }
 
-    /// The same at a time of `CLOCK_BOOTTIME`.
+    /// Reports whether records may be sent at a time of `CLOCK_BOOTTIME`.
     pub fn may_export_at(&self, now: MonoTime) -> bool {
         now.as_nanos() < self.0.export_until_ns.load(Ordering::Acquire)
     }
 
-    /// In this term, everything that left this meter's table before `ns` (since 1970) has been exported, and acknowledged if the
-    /// transport can. Calls of an earlier term change nothing.
+    /// Sets the watermark: in this term, everything that left this meter's table before `ns` (since 1970) has been exported, and
+    /// acknowledged if the transport can. Calls with an earlier term change nothing.
     pub fn set_watermark(&self, term: GroupTerm, ns: u64) {
         let mut inputs = lock(&self.0.inputs);
+        // Compared by term first: a late call of an earlier term must not move the watermark of the current one.
         let before = inputs.exported.filter(|(before, at)| (*before, *at) >= (term, ns));
         inputs.exported = before.or(Some((term, ns)));
     }
 
-    /// Everything that left the table before this time has been exported: by the active member, or by this meter if it is active. A
-    /// standby needs no records from before it, less the margin. `None`: it must keep all.
+    /// Returns the watermark: everything that left the table before this time has been exported, by the active member or by this
+    /// meter if it is active. A standby needs no records from before it, less the margin. `None`: it must keep all.
     pub fn active_watermark(&self) -> Option<u64> {
         Some(self.0.watermark_ns.load(Ordering::Acquire)).filter(|ns| *ns != NO_WATERMARK)
     }
 
-    /// How complete this meter's records are. Tell it before a watermark that is later than a loss of packets.
+    /// Sets how complete this meter's records are. Set it before a watermark that is later than a loss of packets.
     pub fn set_coverage(&self, coverage: MeterCoverage) {
         lock(&self.0.inputs).coverage = coverage;
     }
 
-    /// Whether records that are handed over reach the collector.
+    /// Sets whether records that are handed over reach the collector.
     pub fn set_can_export(&self, can_export: bool) {
         lock(&self.0.inputs).can_export = can_export;
     }
 
-    /// Nothing more comes: this meter takes over what it has kept if no other one is active, whoever orders the roles.
+    /// Announces that no more records come. If no other meter is active, this one then takes over and exports its kept records,
+    /// even if another program orders the roles.
     pub fn announce_end(&self) {
         lock(&self.0.inputs).is_ending = true;
     }
 
-    /// Packets of this meter's copy of the link from its start to `counted_to`, by `CLOCK_BOOTTIME`.
+    /// Sets the number of packets of this meter's copy of the link from its start to `counted_to`, by `CLOCK_BOOTTIME`.
     pub fn set_seen_packets(&self, packets: u64, counted_to: MonoTime) {
         let mut inputs = lock(&self.0.inputs);
         inputs.seen_packets = packets;
         inputs.seen_to = counted_to;
     }
 
-    /// All running flows have been seen from their beginning, so records that leave the table from `complete_from_ns` (since 1970)
-    /// on, less the margin, are whole.
+    /// Marks this meter as ready: it has seen all running flows from their beginning, so records that leave the table from
+    /// `complete_from_ns` (since 1970) on, less the margin, are whole.
     pub fn set_ready(&self, complete_from_ns: u64) {
         lock(&self.0.inputs).coverage.complete_from_ns = Some(complete_from_ns);
     }
 
-    /// So many records had been kept at the last takeover, and are handed over.
+    /// Sets the number of kept records that are handed over at a takeover.
     pub fn set_replayed(&self, records: u64) {
         lock(&self.0.status).replayed = records;
     }
 
-    /// What this meter says to collectors, with the packets of its copy of the link.
+    /// Returns this meter's announcement for collectors, with the packets of its copy of the link.
     pub fn membership(&self, packets: u64) -> GroupMembership {
         lock(&self.0.status).membership(packets)
     }
@@ -192,6 +198,7 @@ impl GroupSeat {
 
     pub(crate) fn publish(&self, change: Option<RoleChange>, watermark: Option<u64>, export_until: MonoTime) {
         self.0.watermark_ns.store(watermark.unwrap_or(NO_WATERMARK), Ordering::Release);
+        // Cleared before the view changes: no thread that sees the new role may find that it may export.
         if let Some(RoleChange::BecameStandby { .. }) = change {
             self.0.export_until_ns.store(0, Ordering::Release);
         }
@@ -205,15 +212,17 @@ impl GroupSeat {
                 }
                 RoleChange::BecameStandby { .. } => view.role = GroupRole::Standby,
             }
+            // Released before the waiting threads wake, because they need it at once.
             drop(view);
             self.0.changed.notify_all();
-            // Full means that the receiver will look anyway.
+            // A full channel is fine: its item already wakes the receiver.
             self.0.changes.0.try_send(()).unwrap_or_default();
         }
+        // Set after the view: a thread that may export finds the active role and its replay mark.
         self.0.export_until_ns.store(export_until.as_nanos(), Ordering::Release);
     }
 
-    /// Nothing may be exported any more: the member has ended.
+    /// Ends the permission to export, because the member has ended.
     pub(super) fn end(&self) {
         let was_active = self.role().is_active();
         let change = was_active.then_some(RoleChange::BecameStandby { active: None });

@@ -1,4 +1,4 @@
-//! What a display shows of a group.
+//! The state of a group, for displays.
 
 use super::DropReason;
 use packetrig_flow::group::{AdvertisedRole, GroupRole, GroupTerm, HeardOutcome, MeterCoverage, RoleChange};
@@ -10,18 +10,18 @@ use std::net::SocketAddr;
 /// Changes of role that are remembered.
 const MOST_SWITCHES: usize = 32;
 
-/// The state of a member and of its group, as it was at the last change or a moment ago.
+/// The state of a member and of its group, as of the last change or the last interval.
 #[derive(Clone, Debug)]
 pub struct GroupStatus {
     pub name: String,
     pub meter: u32,
     pub priority: u8,
     pub role: GroupRole,
-    /// Whether this meter could take over without a gap, or has done so.
+    /// True if this meter could take over without a gap, or has done so.
     pub is_ready: bool,
-    /// Nothing comes at this meter, while packets come at another one: its copy of the link is cut.
+    /// True if nothing arrives at this meter while packets arrive at another one: its copy of the link is cut.
     pub is_blind: bool,
-    /// Whether its records reach the collectors.
+    /// True while its records reach the collectors.
     pub can_export: bool,
     /// Packets of its copy of the link.
     pub seen_packets: u64,
@@ -41,23 +41,23 @@ pub struct GroupStatus {
     pub sent: u64,
     /// Datagrams that the kernel did not take.
     pub send_failures: u64,
-    /// Why the last look for an order of another program failed. `None`: it worked.
+    /// Error of the last attempt to read an order of another program. `None`: it worked.
     pub order_error: Option<String>,
 }
 
-/// Another member.
+/// Another member of the group, as of its last advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
     pub meter: u32,
-    /// Where its last advertisement came from.
+    /// Sender address of its last advertisement.
     pub address: Option<SocketAddr>,
     pub role: AdvertisedRole,
-    /// Whether it was heard within the detection time.
+    /// True if it was heard within the detection time.
     pub is_alive: bool,
     pub is_ready: bool,
     pub seen_packets: u64,
     pub priority: u8,
-    /// Its own if it is active, else the latest that it has heard of.
+    /// Its own term if it is active, else the latest that it has received.
     pub term: GroupTerm,
     pub watermark_ns: u64,
     /// Time since its last advertisement.
@@ -67,9 +67,9 @@ pub struct PeerStatus {
 /// A change of role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleSwitch {
-    /// When, nanoseconds since 1970.
+    /// Time of the change, nanoseconds since 1970.
     pub at_wall_ns: u64,
-    /// For how long no active meter had been heard.
+    /// Time for which no active meter had been heard.
     pub silent_for: Nanos,
     pub change: RoleChange,
 }
@@ -81,15 +81,15 @@ pub struct DroppedAdvertisements {
     pub other_version: u64,
     pub other_group: u64,
     pub wrong_key: u64,
-    /// Delayed, replayed, or of a clock that is too far from this one.
+    /// Advertisements that were delayed or replayed, or whose clock is too far from this one.
     pub stale: u64,
-    /// Not later than one that was accepted.
+    /// Advertisements that are not later than one that was accepted.
     pub repeated: u64,
-    /// Another process uses this meter's number: the group is not configured correctly.
+    /// Advertisements of another process with this meter's number: the group is not configured correctly.
     pub same_meter: u64,
-    /// Sent by this member itself: usual with multicast, and not an error.
+    /// Advertisements of this member itself: usual with multicast, and not an error.
     pub own_echoes: u64,
-    /// Of one peer too many.
+    /// Advertisements of peers beyond the maximum.
     pub too_many_peers: u64,
 }
 
@@ -117,10 +117,11 @@ impl DroppedAdvertisements {
 }
 
 impl GroupStatus {
-    /// What the meter says to collectors, with the packets of its copy of the link.
+    /// Returns the meter's announcement for collectors, with the packets of its copy of the link.
     pub(crate) fn membership(&self, packets: u64) -> GroupMembership {
         let last = self.switches.back();
         let took_over = last.map(|switch| (switch.change, switch.silent_for));
+        // A standby announces term 0 and no replay.
         let (term, replay_from_ns, silent_for) = match took_over {
             Some((RoleChange::BecameActive { term, replay_from_ns }, silent_for)) => {
                 (term.count, replay_from_ns, silent_for)
@@ -139,7 +140,7 @@ impl GroupStatus {
         }
     }
 
-    /// Of a member that has just begun.
+    /// Status of a member that has just started.
     pub(crate) fn of_standby(name: &str, meter: u32, coverage: MeterCoverage) -> Self {
         Self {
             name: name.to_owned(),
@@ -165,6 +166,7 @@ impl GroupStatus {
     }
 
     pub(super) fn record_switch(&mut self, switch: RoleSwitch) {
+        // `switch_count` still counts the ones that are dropped here.
         if self.switches.len() == MOST_SWITCHES {
             self.switches.pop_front();
         }

@@ -1,8 +1,7 @@
-//! The time by which a group measures what has been exported: nanoseconds since 1970 as of the start of this process, and evenly
-//! from there on.
+//! The clock by which a group measures the export: nanoseconds since 1970 as of the start of this process, and evenly from there on.
 //!
-//! A clock that is set moves the times of packets, and all that follows from them. It must not move a watermark past records that
-//! nobody has exported, or keep it from moving. On the wire, times are those of the sender's wall clock at the moment of sending. So
+//! Setting a clock moves the times of packets, and all that follows from them. It must not move a watermark past records that nobody
+//! has exported, or keep it from moving. On the wire, times are those of the sender's wall clock at the moment of sending. So
 //! members whose clocks were set together, before one of them was started again, still understand each other.
 
 use packetrig_flow::group::{Advertisement, NEVER_WHOLE};
@@ -11,15 +10,15 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// Senders whose clocks are remembered.
+/// Most senders whose clocks are remembered.
 const MOST_CLOCKS: usize = 64;
 
-/// The time of the group, by the clock that goes on while a machine is suspended.
+/// Reads the time of the group, on a clock that goes on while a machine is suspended.
 pub fn steady_ns() -> u64 {
     epoch_ns().saturating_add(clock::boottime_ns())
 }
 
-/// A time of the group by `CLOCK_BOOTTIME`, and not later than now.
+/// Converts a time of the group to `CLOCK_BOOTTIME`; the result is not later than now.
 pub fn moment_of(steady_ns: u64) -> MonoTime {
     MonoTime::from_nanos(steady_ns.saturating_sub(epoch_ns()).min(clock::boottime_ns()))
 }
@@ -29,14 +28,16 @@ fn epoch_ns() -> u64 {
     *EPOCH_NS.get_or_init(|| clock::wall_clock_ns().saturating_sub(clock::boottime_ns()))
 }
 
-/// A difference of two clocks. Small changes, such as the delay of a message, do not change it: members compare times.
+/// A difference of two clocks. Small differences, such as the delay of a message, do not change it, because members compare times.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HeldOffset(i64);
 
 impl HeldOffset {
-    /// How much must be added to a time of `from` to get one of `to`, when both clocks show these times.
+    /// Updates and returns the offset to add to a time of the clock `from` to get one of the clock `to`. The arguments are what
+    /// both clocks show now.
     pub(super) fn follow(&mut self, from_ns: u64, to_ns: u64, tolerance: Nanos) -> i64 {
         let offset = to_ns.wrapping_sub(from_ns).cast_signed();
+        // Small changes are ignored, because otherwise the delay of each message would change times that members compare.
         if offset.abs_diff(self.0) > tolerance.as_u64() {
             self.0 = offset;
         }
@@ -44,7 +45,7 @@ impl HeldOffset {
     }
 }
 
-/// The clocks of the members that were heard.
+/// Clock offsets of the members that were heard.
 #[derive(Debug, Default)]
 pub(super) struct PeerClocks(BTreeMap<u32, HeldOffset>);
 
@@ -57,6 +58,7 @@ impl PeerClocks {
         now_ns: u64,
         tolerance: Nanos,
     ) -> Advertisement {
+        // Times of further senders stay as they are: memory is bounded, and the election bounds its peers, too.
         if self.0.len() >= MOST_CLOCKS && !self.0.contains_key(&advertisement.meter) {
             return *advertisement;
         }
@@ -65,7 +67,7 @@ impl PeerClocks {
     }
 }
 
-/// An advertisement by another clock.
+/// Converts the times of an advertisement to another clock.
 pub(super) fn moved(advertisement: &Advertisement, offset: i64) -> Advertisement {
     Advertisement {
         seen_since_ns: moved_time(advertisement.seen_since_ns, offset),
@@ -75,7 +77,7 @@ pub(super) fn moved(advertisement: &Advertisement, offset: i64) -> Advertisement
     }
 }
 
-/// A time by another clock. Zero and the greatest number are no times.
+/// Converts a time to another clock. Zero and the greatest number are markers, not times.
 pub(super) const fn moved_time(ns: u64, offset: i64) -> u64 {
     if ns == 0 || ns == NEVER_WHOLE { ns } else { ns.saturating_add_signed(offset) }
 }

@@ -1,5 +1,5 @@
-//! Members of one process over the loopback interface. They wait for conditions, never for a time: the machine may be busy. The interval
-//! is long for the same reason.
+//! Members of one process over the loopback interface. The tests wait for conditions, never for a time: the machine may be busy. The
+//! interval is long for the same reason.
 
 use super::*;
 use packetrig_flow::group::{ElectionOptions, GroupRole, MeterCoverage};
@@ -22,7 +22,7 @@ fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Addresses of this machine that no other test has, with a port that the kernel gives to nobody by itself.
+/// Addresses of this machine that no other test has, with a port outside the kernel's ephemeral range.
 fn addresses(count: usize) -> Vec<SocketAddr> {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [_, high, middle, low] = std::process::id().to_be_bytes();
@@ -53,7 +53,7 @@ fn is_active(member: &GroupMember) -> bool {
     member.seat().role().is_active()
 }
 
-/// Waits until one member is active and all others have heard it, and returns its index.
+/// Waits until one member is active and all others have received its advertisement, and returns its index.
 fn await_active(members: &[GroupMember]) -> usize {
     let mut found = None;
     await_that("one member is active", || {
@@ -111,7 +111,7 @@ fn a_member_that_stops_hands_over_its_final_watermark() {
     export(&members[first], 77);
     let leaving = members.remove(first);
     let successor = members.remove(0);
-    // At once after the watermark: it is in the farewell only.
+    // The stop follows the watermark at once, so only the farewell carries it.
     assert!(leaving.stop());
     let view = successor.seat().wait_for_change(generation, Duration::from_nanos(GENEROUS_NS));
     assert!(view.role.is_active() && view.generation > generation);
@@ -148,13 +148,13 @@ fn what_is_not_of_the_group_is_counted_and_changes_nothing() {
         dropped.malformed >= 2 && dropped.other_version == 1 && dropped.wrong_key > 0
     });
     assert_eq!(own.seat().status().peers, []);
-    // They do not hear each other, so both export: duplicates, never loss.
+    // The two drop each other's advertisements, so both export: duplicates, never loss.
     await_that("both are active", || is_active(&own) && is_active(&wrong_key));
 }
 
 #[test]
 fn members_meet_in_a_multicast_group() {
-    // Both are bound to the port on all addresses, so it is another one than that of the other tests.
+    // Both are bound to the port on all addresses, so the other tests must not use it.
     let own = SocketAddr::from(([127, 0, 0, 1], 20_300));
     let group = SocketAddr::from(([239, 255, 77, 2], own.port()));
     let members: Vec<GroupMember> = (0..2)

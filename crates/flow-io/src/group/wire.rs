@@ -1,4 +1,4 @@
-//! The form of an advertisement.
+//! The wire format of an advertisement.
 //!
 //! ```text
 //!  0        4        8                16        20       24               32               40
@@ -33,17 +33,17 @@ pub const ADVERTISEMENT_BYTES: usize = BODY + MAC;
 const READY: u8 = 4;
 const PREEMPTS: u8 = 8;
 
-/// Why a datagram is no advertisement for this member.
+/// Reasons why a datagram is no advertisement for this member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// Not an advertisement, or cut, or its fields contradict each other.
+    /// The datagram is not an advertisement, or is cut, or its fields contradict each other.
     Malformed,
-    /// Of another version of the protocol.
+    /// The datagram has another version of the protocol.
     OtherVersion,
     OtherGroup,
-    /// Not authenticated with the group's key.
+    /// The datagram is not authenticated with the group's key.
     WrongKey,
-    /// Sent too long ago, or in the future: delayed, replayed, or the clocks differ.
+    /// The advertisement was sent too long ago, or in the future: it was delayed or replayed, or the clocks differ.
     Stale,
 }
 
@@ -56,8 +56,10 @@ pub struct AdvertisementCodec {
 }
 
 impl AdvertisementCodec {
-    /// `tolerance` is how far the clocks of two members may be apart, with the network's delay.
+    /// A codec for the group of this name. `tolerance` limits the difference of two members' clocks,
+    /// including the network's delay.
     pub fn new(name: &str, key: GroupKey, tolerance: Nanos) -> Self {
+        // A hash instead of the name, because the field has a fixed length.
         let group =
             Sha256::digest(name.as_bytes()).iter().take(8).fold(0, |n, byte| n << 8 | u64::from(*byte));
         Self { key, group, tolerance }
@@ -93,16 +95,18 @@ impl AdvertisementCodec {
         for (place, word) in bytes[8..BODY].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_be_bytes());
         }
+        // The MAC covers every byte before it, and so the time of sending.
         let mac = self.key.mac(&bytes[..BODY]).finalize().into_bytes();
         bytes[BODY..].copy_from_slice(&mac[..MAC]);
         bytes
     }
 
-    /// The advertisement, and when it was sent.
+    /// Decodes an advertisement and the time at which it was sent.
     pub fn decode(&self, bytes: &[u8], wall_ns: u64) -> Result<(Advertisement, u64), DropReason> {
         if bytes.get(..4) != Some(&MAGIC) {
             return Err(DropReason::Malformed);
         }
+        // Before the length, because another version may have another length.
         if bytes.get(4).is_some_and(|version| *version != VERSION) {
             return Err(DropReason::OtherVersion);
         }
@@ -121,6 +125,7 @@ impl AdvertisementCodec {
             seen_packets,
             sent_ns,
         ] = words_of(bytes);
+        // Before the MAC: groups have different keys, so another group's datagram would count as a wrong key.
         if group != self.group {
             return Err(DropReason::OtherGroup);
         }
@@ -128,6 +133,7 @@ impl AdvertisementCodec {
         let mac = self.key.mac(&bytes[..BODY]);
         mac.verify_truncated_left(&bytes[BODY..]).map_err(|_| DropReason::WrongKey)?;
         let (meter, term_meter) = halves(numbers);
+        // Fields are interpreted only now: nothing that was not authenticated reaches the election.
         let advertisement = Advertisement {
             meter,
             boot,
@@ -146,6 +152,7 @@ impl AdvertisementCodec {
         if bytes[7] != 0 || !advertisement.is_valid() {
             return Err(DropReason::Malformed);
         }
+        // The authenticated time limits how long a recorded advertisement can be replayed.
         if wall_ns.abs_diff(sent_ns) > self.tolerance.as_u64() {
             return Err(DropReason::Stale);
         }
@@ -178,7 +185,7 @@ fn flags_of(advertisement: &Advertisement) -> u8 {
     role | ready | preempts
 }
 
-/// `None`: a flag is set that this version does not know.
+/// Returns the role in the flags. `None`: a flag is set that this version does not define.
 const fn role_of(flags: u8) -> Option<AdvertisedRole> {
     if flags & !(READY | PREEMPTS | 3) != 0 {
         return None;

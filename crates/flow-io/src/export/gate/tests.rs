@@ -14,7 +14,7 @@ use packetrig_units::MonoTime;
 const TERM: GroupTerm = GroupTerm { count: 1, meter: 1 };
 const FOREVER: MonoTime = MonoTime::from_nanos(u64::MAX);
 
-/// A gate with one worker and one target, which this test plays.
+/// A gate with one worker and one target, which the test simulates.
 struct GateRig {
     gate: ExportGate,
     seat: GroupSeat,
@@ -125,7 +125,7 @@ fn the_watermark_is_what_all_targets_have() {
     rig.gate.look(&rig.dispatcher);
     assert_eq!(watermark(&rig), Some(0));
     assert_eq!(rig.send_all(), 1);
-    // The first watermark is of the time before.
+    // The first watermark was taken before the batch was sent.
     for _ in 0..2 {
         rig.gate.look(&rig.dispatcher);
     }
@@ -151,7 +151,7 @@ fn after_a_loss_the_watermark_stands_still_and_another_meter_is_wanted() {
     rig.gate.look(&rig.dispatcher);
     assert_eq!(rig.seat.inputs().exported, Some((TERM, 0)));
     assert!(!rig.seat.inputs().can_export);
-    // In a new term it starts anew.
+    // A new term starts without the loss.
     rig.change(RoleChange::BecameStandby { active: Some(2) }, Some(0));
     let term = GroupTerm { count: 3, meter: 1 };
     rig.change(RoleChange::BecameActive { term, replay_from_ns: 0 }, None);
@@ -172,7 +172,7 @@ fn lost_packets_and_a_cut_copy_make_records_incomplete() {
     rig.gate.look(&rig.dispatcher);
     let coverage = rig.seat.coverage();
     assert!(coverage.complete_from_ns.is_none() && coverage.seen_since_ns > 0);
-    // As long as a flow is strange, it stays so.
+    // Coverage stays incomplete while a flow is strange.
     let progress = WorkerProgress { settled_ns: 1, packets: 5, ring_dropped: 3, strange_flows: 1 };
     rig.outbox.settle(progress);
     for _ in 0..60 {

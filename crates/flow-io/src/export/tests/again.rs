@@ -1,4 +1,4 @@
-//! What a collector had from a meter comes again to the next one.
+//! Records that a collector had from a meter are sent again to the next collector.
 
 use super::super::accounts::BatchContent;
 use super::super::dispatch::HandedBatch;
@@ -9,7 +9,7 @@ use packetrig_flow::group::{GroupTerm, RoleChange};
 use packetrig_units::MonoTime;
 use std::net::TcpStream;
 
-/// So many packets are in no other field of a message.
+/// A number of packets that no other field of a message contains.
 const MARK: u64 = 0x3a3b_3c3d_3e3f;
 
 /// Reads until the record has come.
@@ -55,7 +55,7 @@ fn a_standby_sends_again_what_a_collector_had_before_it_was_killed() {
     marked.forward.packets = MARK;
     give.send(HandedBatch { at_ns: 1, batch: Arc::new(WorkerBatch::Records(vec![marked])) }).unwrap();
     await_record(&mut killed);
-    // Not before it is known to be acknowledged: later it would be another meter's.
+    // The record must be acknowledged before the role changes: later it would be another meter's.
     while accounts.total().sent.records == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }

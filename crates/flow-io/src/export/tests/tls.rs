@@ -11,7 +11,7 @@ struct MadeMessages {
     made: rcgen::CertifiedKey<rcgen::KeyPair>,
 }
 
-/// A certificate of itself. `openssl req -x509` says that it is an authority.
+/// Makes a self-signed certificate. `openssl req -x509` marks it as an authority.
 fn identity(directory: &Path, name: &str, is_authority: bool) -> MadeMessages {
     let signing_key = rcgen::KeyPair::generate().unwrap();
     let mut wanted = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
@@ -50,7 +50,7 @@ fn collector(server: &MadeMessages, client: Option<&MadeMessages>) -> (u16, Join
             let is_end = matches!(socket.peek(&mut [0]), Ok(0));
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut bytes = Vec::new();
-            // An error is what a client that is not trusted sees, too.
+            // An untrusted client causes an error here, too.
             drop(StreamOwned::new(connection, socket).read_to_end(&mut bytes));
             if is_end || !bytes.is_empty() {
                 return bytes;
@@ -73,11 +73,11 @@ fn records_go_encrypted_to_whom_is_trusted_and_who_is_trusted_sends() {
         of(&server, &server, identity(&client), Some(&client), true),
         of(&server, &other, None, None, false),
         of(&server, &server, identity(&other), Some(&client), false),
-        // A certificate that was named, and that says of itself that it is an authority.
+        // A named certificate that is marked as an authority.
         of(&authority, &authority, None, None, true),
         of(&authority, &authority, identity(&client), Some(&client), true),
     ];
-    // Those that fail wait for their end, so all wait at once.
+    // Failing cases wait for their end, so all run at once.
     std::thread::scope(|scope| {
         cases.map(|case| scope.spawn(|| case.check())).map(|case| case.join().unwrap())
     });

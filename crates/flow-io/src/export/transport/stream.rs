@@ -1,7 +1,7 @@
 //! A connection, plain or with TLS, that is made again after it broke: at once, then after increasing pauses.
 //!
-//! Collectors send nothing. The connection is read only to notice that the collector has closed it: a write alone would notice
-//! that one message too late.
+//! Collectors send nothing. The connection is read only to detect that the collector has closed it: a write alone would detect that
+//! one message too late.
 
 use super::super::deadline::SendDeadline;
 use super::super::target::HostPort;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const CONNECT: Duration = Duration::from_secs(2);
 const HANDSHAKE_NS: u64 = 2_000_000_000;
-/// How long a collector may take to object to the exporter's certificate.
+/// Time that a collector may take to object to the exporter's certificate.
 const ACCEPTANCE_NS: u64 = 500_000_000;
 /// Writes and handshakes return at least this often, to check the deadline.
 const LOOK: Duration = Duration::from_millis(100);
@@ -32,7 +32,7 @@ pub(crate) struct CollectorStream {
     connection: Option<StreamConnection>,
     pause_ns: u64,
     next_ns: u64,
-    /// Why the last attempt to connect failed.
+    /// Reason why the last attempt to connect failed.
     failure: Option<String>,
 }
 
@@ -42,7 +42,7 @@ enum StreamConnection {
     Encrypted(Box<StreamOwned<ClientConnection, CountedSocket>>),
 }
 
-/// A socket that knows how much was written to it.
+/// A socket that counts the bytes written to it.
 #[derive(Debug)]
 struct CountedSocket {
     socket: TcpStream,
@@ -94,6 +94,7 @@ impl CollectorStream {
             }
         };
         self.pause_ns = match self.connection {
+            // A connection that broke after a success is tried again at once.
             Some(_) => 0,
             None => (self.pause_ns * 2).clamp(FIRST_PAUSE_NS, LONGEST_PAUSE_NS),
         };
@@ -106,7 +107,7 @@ impl CollectorStream {
         self.failure.take()
     }
 
-    /// The error of an attempt to connect, with the certificate if that was refused.
+    /// Describes the error of an attempt to connect, with the certificate if that was refused.
     fn describe(&self, error: &io::Error) -> String {
         let of_certificate = self.encryption.as_ref().and_then(CollectorEncryption::take_refusal);
         format!("cannot connect: {}", of_certificate.unwrap_or_else(|| error.to_string()))
@@ -115,7 +116,7 @@ impl CollectorStream {
     fn try_connect(&self, end_ns: u64) -> io::Result<StreamConnection> {
         let addresses = (self.place.host.as_str(), self.place.port).to_socket_addrs()?;
         let mut last = io::Error::other("the name has no address");
-        // All of them: a name often has an IPv6 address that this machine cannot reach.
+        // Every address is tried, because a name often has an IPv6 address that this machine cannot reach.
         for address in addresses {
             match self.try_address(&address, end_ns) {
                 Ok(connection) => return Ok(connection),
@@ -157,15 +158,15 @@ impl CollectorStream {
             None => return Err(UntakenMessage::Gone(ErrorKind::NotConnected.into())),
             Some(connection) => connection.check_open().and_then(|()| connection.send(message, deadline)),
         };
-        // After any error the connection is given up: the collector may have got a part of the message, and nothing else in
-        // the stream would tell it where the next one begins.
+        // After any error the connection is given up: the collector may have got a part of the message, and the stream does not mark
+        // where the next one begins.
         sent.map_err(|error| {
             self.connection = None;
             UntakenMessage::Gone(error)
         })
     }
 
-    /// Why the connection has ended, if it has. It is given up then.
+    /// Takes the reason why the connection has ended, if it has, and gives the connection up.
     pub(super) fn take_end(&mut self) -> Option<io::Error> {
         let ended = self.connection.as_mut()?.check_open().err()?;
         self.connection = None;
@@ -177,10 +178,11 @@ impl CollectorStream {
         self.connection.as_ref().map_or(0, |connection| connection.counted().written)
     }
 
-    /// Of these, the ones that the collector's machine has acknowledged.
+    /// Written bytes that the collector's machine has acknowledged.
     pub(super) fn acknowledged(&self) -> u64 {
         let Some(connection) = &self.connection else { return 0 };
         let CountedSocket { socket, written } = connection.counted();
+        // If the kernel cannot tell, nothing counts as acknowledged: a repeated record costs bytes, a missing one is a wrong result.
         tcp::unacknowledged(socket).map_or(0, |waiting| written.saturating_sub(waiting))
     }
 
@@ -199,9 +201,9 @@ impl StreamConnection {
         }
     }
 
-    /// Reads and discards what the collector sends. A closed connection is an error.
+    /// Reads and discards data from the collector. A closed connection is an error.
     fn check_open(&mut self) -> io::Result<()> {
-        // Only for this read: a read timeout would delay each message.
+        // Non-blocking only for this read: a read timeout would delay each message.
         self.counted().socket.set_nonblocking(true)?;
         let received = self.read_some();
         self.counted().socket.set_nonblocking(false)?;
@@ -261,8 +263,8 @@ impl StreamConnection {
     }
 }
 
-/// In TLS 1.3 the handshake ends before the collector has looked at this side's certificate. It then sends session tickets, or an alert.
-/// A collector that sends neither is not waited for longer than a few round trips take.
+/// Waits for the collector's verdict on this side's certificate. In TLS 1.3 the handshake ends before the collector has checked it; then
+/// it sends session tickets, or an alert. A collector that sends neither is not waited for longer than a few round trips take.
 fn await_acceptance(
     stream: &mut StreamOwned<ClientConnection, CountedSocket>,
     limit_ns: u64,

@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What each new connection to a collector needs.
+/// TLS configuration for new connections to a collector.
 #[derive(Clone, Debug)]
 pub(super) struct CollectorEncryption {
     pub(super) config: Arc<ClientConfig>,
@@ -58,7 +58,7 @@ impl CollectorEncryption {
         Ok(Self { config: Arc::new(config), name, verifier, own })
     }
 
-    /// Why the collector's certificate was refused; once.
+    /// Takes the reason why the collector's certificate was refused.
     pub(super) fn take_refusal(&self) -> Option<String> {
         self.verifier.take_refusal()
     }

@@ -1,4 +1,4 @@
-//! Datagrams. What the kernel refuses is lost, for example after an ICMP "port unreachable" from the collector's machine.
+//! Datagrams. A datagram that the kernel refuses is lost, for example after an ICMP "port unreachable" from the collector's machine.
 //!
 //! After each such gap the templates are sent again: a collector that was started meanwhile knows none.
 
@@ -21,6 +21,7 @@ impl UdpSender {
     fn connect(place: &HostPort) -> std::io::Result<Self> {
         let mut found = (place.host.as_str(), place.port).to_socket_addrs()?;
         let address = found.next().ok_or_else(|| std::io::Error::other("the name has no address"))?;
+        // The socket must have the collector's address family.
         let any = match address {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
@@ -39,7 +40,8 @@ impl UdpSender {
         self.socket.send(message).map(|_| ()).map_err(UntakenMessage::Refused)
     }
 
-    /// What ICMP has reported since the last message, such as that nothing listens there. If the error cannot be read, there is none.
+    /// Takes the ICMP error since the last message, such as that nothing listens there. `None` if there was none, or if
+    /// it cannot be read.
     pub(super) fn take_refusal(&self) -> Option<std::io::Error> {
         self.socket.take_error().ok().flatten()
     }
