@@ -1,9 +1,9 @@
-//! What a worker gives to the export thread.
+//! Batches that a worker gives to the export thread.
 
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::{CarriedRecords, FlowRecord};
 
-/// Some of a worker's output, in order.
+/// Part of a worker's output, in order.
 #[derive(Clone, Debug)]
 pub enum WorkerBatch {
     /// Flows that left the table.
@@ -13,7 +13,7 @@ pub enum WorkerBatch {
 }
 
 impl WorkerBatch {
-    /// The records in this batch, with the packets and bytes that they account for.
+    /// Counts the records in this batch, with the packets and bytes that they account for.
     pub fn carried(&self) -> CarriedRecords {
         let mut carried = CarriedRecords::default();
         match self {
@@ -36,7 +36,7 @@ impl WorkerBatch {
     }
 }
 
-// An event of a new flow counts as a record without packets: SIM reports each packet in an event of its own.
+// A new flow counts as a record without packets, because SIM reports each packet in an event of its own.
 fn carried_by_event(event: &SimEvent) -> CarriedRecords {
     match event {
         SimEvent::Flow { .. } => CarriedRecords { records: 1, packets: 0, bytes: 0 },

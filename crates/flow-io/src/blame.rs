@@ -1,4 +1,4 @@
-//! Whose fault the errors of this crate are.
+//! Assigns each error of this crate to its cause: usage, the environment, or a bug.
 
 use crate::group::GroupError;
 use crate::{Error, collect, export};

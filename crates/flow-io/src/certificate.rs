@@ -1,9 +1,9 @@
-//! Certificates of peers: which are accepted, and what they are called in messages.
+//! Certificates of peers: rules for accepting them, and their names in messages.
 //!
 //! A peer is accepted if its certificate was issued by a trusted authority, as usual. Besides, the user may name the very certificate
 //! that the peer shows. `openssl req -x509` marks such a certificate as an authority, and a plain verifier refuses it for that reason.
 //!
-//! Invariant: a refusal is kept with the name of the certificate until somebody takes it.
+//! Invariant: a refusal is kept with the name of the certificate until the caller takes it.
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
@@ -34,14 +34,14 @@ impl TrustedCertificates {
         Self { file: file.to_owned(), named: named.to_vec(), refused: Mutex::default() }
     }
 
-    /// Whether the only objection is that the certificate, which the user has named, is marked as an authority. Its time was checked
-    /// before that mark.
+    /// Reports whether the only objection is the authority mark of a certificate that the user has named. rustls checks the validity
+    /// period before that mark.
     fn is_named_authority(&self, shown: &CertificateDer<'_>, objection: &Error) -> bool {
         let Error::InvalidCertificate(CertificateError::Other(other)) = objection else { return false };
         other.to_string() == OF_AUTHORITY && self.named.iter().any(|named| named == shown)
     }
 
-    /// Notes a refusal; gives it back.
+    /// Keeps the text of a refusal for the report, and returns the objection.
     fn refuse(&self, shown: &CertificateDer<'_>, objection: Error) -> Error {
         let trusted = self.file.display();
         let text = format!(
@@ -49,6 +49,7 @@ impl TrustedCertificates {
             name_of(shown),
             reason(&objection)
         );
+        // The caller of rustls gets the error only, so the text with the certificate's name waits here.
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
         objection
     }
@@ -58,7 +59,7 @@ impl TrustedCertificates {
     }
 }
 
-/// The objection without the words that are the same for all.
+/// Describes the objection, without the words that are the same for all.
 fn reason(objection: &Error) -> String {
     match objection {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => "its issuer is not trusted".to_owned(),
@@ -75,7 +76,7 @@ fn verify_name(shown: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), 
     rustls::client::verify_server_name(&ParsedCertificate::try_from(shown)?, name)
 }
 
-/// The common name of a certificate and its fingerprint, as `openssl x509 -fingerprint -sha256` begins it.
+/// Formats the common name of a certificate and the beginning of its fingerprint, in the form of `openssl x509 -fingerprint -sha256`.
 pub(crate) fn name_of(certificate: &CertificateDer<'_>) -> String {
     let digest = Sha256::digest(certificate.as_ref());
     let print: Vec<String> = digest.iter().take(8).map(|byte| format!("{byte:02X}")).collect();
@@ -83,7 +84,7 @@ pub(crate) fn name_of(certificate: &CertificateDer<'_>) -> String {
     format!("({name}SHA-256 {}...)", print.join(":"))
 }
 
-/// One element of DER: its tag, its content and what follows it.
+/// Splits the first element off DER bytes: its tag, its content and the bytes that follow it.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
     let (length, rest) = if first < 0x80 {
@@ -102,13 +103,14 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// The subject's common name (RFC 5280, section 4.1): shown to people, and used for nothing else.
+/// Reads the subject's common name (RFC 5280, section 4.1). It is only shown to people.
 fn common_name(certificate: &[u8]) -> Option<String> {
     const VERSION: u8 = 0xa0;
     const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
     let (_, certificate, _) = element(certificate)?;
     let (_, mut rest, _) = element(certificate)?;
     let (tag, _, behind) = element(rest)?;
+    // RFC 5280, section 4.1: the version is optional, so a certificate of version 1 begins with its serial number.
     rest = if tag == VERSION { behind } else { rest };
     // Serial number, signature algorithm, issuer and validity.
     for _ in 0..4 {
@@ -121,7 +123,7 @@ fn common_name(certificate: &[u8]) -> Option<String> {
         let (_, attribute, _) = element(set)?;
         let (_, kind, value) = element(attribute)?;
         if kind == COMMON_NAME {
-            // A peer chose this text.
+            // The peer chose this text: control characters could disturb a terminal, and a long name could fill a log.
             let text = String::from_utf8_lossy(element(value)?.1).into_owned();
             return Some(text.chars().filter(|c| !c.is_control()).take(64).collect());
         }

@@ -1,11 +1,11 @@
-//! Why a meter fails, and whose fault it is.
+//! Errors of a meter.
 
 use packetrig_wire::pcap::CaptureDamage;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why a meter cannot start, or has stopped.
+/// Reasons why a meter cannot start, or has stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,7 +15,7 @@ pub enum Error {
     /// The file is not a capture file.
     #[error("{} is not a capture file: {damage}", path.display())]
     NoCapture { path: PathBuf, damage: CaptureDamage },
-    /// Also a capture without packets has a header.
+    /// The file is empty. A capture without packets still has a header.
     #[error("{} is not a capture file: it is empty", path.display())]
     EmptyCapture { path: PathBuf },
     /// Files are numbered with 16 bits in records.
@@ -33,22 +33,22 @@ pub enum Error {
     #[error("--source {way} has one worker per interface, not {workers}; use --source packet for more")]
     OneWorker {
         way: &'static str,
-        /// How many were asked for.
+        /// Number of workers that the user asked for.
         workers: usize,
     },
-    /// Metrics cannot be served there.
+    /// The address for metrics cannot be bound.
     #[error("cannot serve metrics on {address}")]
     Metrics { address: SocketAddr, source: io::Error },
     /// See [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
-    /// The error inside says whose fault it is.
+    /// An error of the engine, which carries its own cause.
     #[error(transparent)]
     Engine(#[from] packetrig_engine::Error),
     /// The system has no room for another thread.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-    /// A worker panicked.
+    /// A thread of the meter panicked, which is a bug.
     #[error("{0} panicked; this is a bug")]
     Panicked(&'static str),
 }

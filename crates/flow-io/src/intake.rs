@@ -1,6 +1,6 @@
 //! Parses frames into packets, one batch at a time.
 //!
-//! Every frame that a source gives is counted as seen; one that is not metered is counted at once, by its reason. A merged frame counts
+//! Every frame from a source is counted as seen. A frame that is not metered is counted at once, by its reason. A merged frame counts
 //! as the packets that it was on the wire.
 //!
 //! Invariant: seen = packets in batches + ignored.
@@ -22,9 +22,9 @@ pub struct PacketIntake {
     counts: PacketCounts,
     /// One packet in this many is metered.
     sampling: u32,
-    /// Packets that were not chosen since the last one that was.
+    /// Packets that were passed over since the last chosen one.
     passed: u32,
-    /// The share of traffic that this meter is to meter; all if absent.
+    /// Share of the traffic that this meter meters; all if absent.
     share: Option<FlowShareFilter>,
 }
 
@@ -42,12 +42,12 @@ impl PacketIntake {
         }
     }
 
-    /// How many packets still fit into the batch.
+    /// Number of packets that still fit into the batch.
     pub fn room(&self) -> usize {
         BATCH - self.filled
     }
 
-    /// Takes a frame without FCS. There must be [room](Self::room).
+    /// Takes a frame without FCS. There must be [room](Self::room) for it.
     #[inline]
     pub fn frame(&mut self, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
         self.frame_as(LinkKind::Ethernet, bytes, full_len, at_ns, input);
@@ -74,13 +74,14 @@ impl PacketIntake {
         }
     }
 
-    /// Takes an Ethernet frame without FCS that was merged from several, as the kernel says. There must be room.
+    /// Takes an Ethernet frame without FCS that was merged from several, according to the kernel. There must be room.
     pub fn merged(&mut self, bytes: &[u8], full_len: usize, note: MergeNote, at_ns: u64, input: u16) {
         let Some(segments) = PacketSegments::from_frame(bytes, full_len, note) else {
             return self.unsplit(LinkKind::Ethernet, bytes, full_len, at_ns, input);
         };
         let all = segments.all();
         let count = u64::from(all.count);
+        // Counted before the share and the sampling, as every frame: seen = packets in batches + ignored.
         self.counts.seen += count;
         self.counts.seen_bytes += segments.frame_bytes() as u64;
         self.counts.merged += 1;
@@ -106,6 +107,7 @@ impl PacketIntake {
     /// Takes a frame that is longer than any on the wire, without knowing what it was merged from: it counts as one packet, and its
     /// flow is marked. There must be room.
     pub fn unsplit(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
+        // The frame may be ignored: only a packet that was added is marked.
         let before = self.filled;
         self.frame_as(link, bytes, full_len, at_ns, input);
         for packet in &mut self.packets[before..self.filled] {
@@ -146,7 +148,7 @@ impl PacketIntake {
         self.filled = 0;
     }
 
-    /// Counts of what was seen and what was ignored.
+    /// Counts of seen and ignored packets.
     pub fn counts(&self) -> &PacketCounts {
         &self.counts
     }
@@ -157,12 +159,14 @@ impl PacketIntake {
         self.counts.seen_bytes += bytes;
     }
 
-    /// Chooses some of the packets of a merged one, as [`Self::is_chosen`] would one after the other.
+    /// Chooses some of the packets of a merged one: the same ones that [`Self::is_chosen`] would choose one after the other.
     fn choose(&mut self, all: ChosenSegments) -> ChosenSegments {
         let (passed, count) = (u64::from(self.passed), u64::from(all.count));
         let sampling = u64::from(self.sampling);
+        // The arithmetic equals counting one by one: sampling must not depend on merging.
         let (chosen, rest) = ((passed + count) / sampling, (passed + count) % sampling);
         self.counts.ignore_several(IgnoredReason::Sampled, count - chosen);
+        // The remainder carries over, so that sampling goes on across merged packets.
         self.passed = clamp_to_u32(rest);
         ChosenSegments { count: u16::try_from(chosen).unwrap_or(u16::MAX), has_last: rest == 0 && chosen > 0 }
     }
@@ -189,7 +193,7 @@ mod tests {
 
     const HEADERS: usize = 14 + 20 + 8;
 
-    /// UDP over IPv4 with so much payload.
+    /// A UDP packet over IPv4 with this much payload.
     fn udp(payload: usize) -> Vec<u8> {
         let length = |more| u16::try_from(payload + more).unwrap().to_be_bytes();
         let [[i0, i1], [u0, u1]] = [length(28), length(8)];
@@ -199,7 +203,7 @@ mod tests {
         frame
     }
 
-    /// What an intake gives of packets with these payloads; merged, or one by one.
+    /// Returns the result of an intake for packets with these payloads, merged or one by one.
     fn taken(sampling: u32, payloads: [&[usize]; 3], is_merged: bool) -> (PacketCounts, u64, u64) {
         let mut intake = PacketIntake::new(ParseOptions::default(), sampling, None);
         for payloads in payloads {

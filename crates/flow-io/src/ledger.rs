@@ -1,8 +1,8 @@
 //! The meter's ledger: all accounts in one place, at any time and at the end.
 //!
 //! Workers publish their counters, outputs return theirs when asked, and the kernel is asked about interfaces. While a meter works,
-//! the content of a queue is what was offered and is in no other account. At the end the outputs report what they still have, and
-//! everything must add up.
+//! the content of a queue is everything that was offered and is in no other account. At the end the outputs report their remaining
+//! records, and everything must add up.
 //!
 //! Invariant: nothing is counted here; an unknown count is absent.
 
@@ -34,24 +34,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Most batches that wait for a sink: 65,536 records.
 pub const QUEUE: usize = 256;
 
-/// What a sink has made of the records that its queue took.
+/// Counts of a sink, for the records that its queue took.
 #[derive(Clone, Debug, Default)]
 pub struct SinkCounts {
     pub stored: CarriedRecords,
     pub waiting: CarriedRecords,
     pub losses: RecordLosses,
     pub file_bytes: u64,
-    /// What went wrong last.
+    /// Text of the last error.
     pub failure: Option<String>,
 }
 
-/// Returns what a sink has stored, lost and still holds.
+/// Returns the stored, lost and waiting records of a sink.
 pub type SinkAccount = Box<dyn Fn() -> SinkCounts + Send + Sync>;
 
 /// A sink and its accounts.
 struct LedgerSink {
     name: String,
-    /// Taken when the meter starts.
+    /// Present until the meter starts and takes it.
     queue: Option<Sender<crate::WorkerBatch>>,
     account: SinkAccount,
 }
@@ -62,7 +62,7 @@ struct LedgerExport {
     watch: ExportWatch,
 }
 
-/// Where packets come from.
+/// Source of the packets, with its counters.
 #[derive(Debug, Default)]
 pub(crate) enum PacketOrigin {
     #[default]
@@ -73,7 +73,7 @@ pub(crate) enum PacketOrigin {
 
 #[derive(Default)]
 pub struct MeterBooks {
-    /// When the workers were ready.
+    /// Time at which the workers were ready.
     start_ns: AtomicU64,
     patience: SharedPatience,
     export: Mutex<Option<LedgerExport>>,
@@ -95,11 +95,11 @@ pub struct LedgerReport {
     pub elapsed_ns: u64,
     /// The ledger; its last part is the sum of all outputs.
     pub ledger: MeterLedger,
-    /// Whether the interfaces' own counters agree with the ledger; absent before the end, of files, and of an interface that is gone.
+    /// Comparison of the interfaces' own counters with the ledger; absent before the end, for files, and if an interface is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrival: Option<ArrivalCheck>,
     pub outputs: Vec<OutputReport>,
-    /// The meter's place in its group, if one meter exports for all.
+    /// State of the meter in its group, if one meter exports for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupReport>,
     /// Rules that do not hold; empty before the end.
@@ -108,7 +108,7 @@ pub struct LedgerReport {
     pub remarks: Vec<String>,
     /// Files of which only a part could be read.
     pub damages: Vec<String>,
-    /// Whether the meter was stopped before the files were read to their end.
+    /// True if the meter was stopped before it had read the files to their end.
     pub stopped: bool,
 }
 
@@ -117,13 +117,14 @@ impl MeterBooks {
         Arc::new(Self { start_ns: clock::monotonic_ns().into(), ..Self::default() })
     }
 
-    /// Decides whether workers wait when a queue is full.
+    /// Returns the policy that decides whether workers wait when a queue is full.
     pub fn patience(&self) -> &SharedPatience {
         &self.patience
     }
 
     /// Adds a sink of records, which `account` asks for its counts, and returns its end of the queue.
     pub fn add_sink(&self, name: String, account: SinkAccount) -> Receiver<crate::WorkerBatch> {
+        // Bounded: a slow sink costs batches, which are counted, and not memory.
         let (batches, taken) = bounded(QUEUE);
         lock(&self.sinks).push(LedgerSink { name, queue: Some(batches), account });
         taken
@@ -138,7 +139,7 @@ impl MeterBooks {
         *lock(&self.group) = Some(seat);
     }
 
-    /// The meter's place in its group, if one meter exports for all.
+    /// State of the meter in its group, if one meter exports for all.
     pub fn group(&self) -> Option<GroupReport> {
         lock(&self.group).as_ref().map(|seat| GroupReport::of(&seat.status()))
     }
@@ -156,17 +157,18 @@ impl MeterBooks {
     }
 
     pub(crate) fn begin(&self, desks: Vec<Arc<WorkerMeeting>>, captured: PacketOrigin) {
+        // Set again: allocating the tables has taken time in which nothing was metered.
         self.start_ns.store(clock::monotonic_ns(), Ordering::Release);
         *lock(&self.desks) = desks;
         *lock(&self.captured) = Arc::new(captured);
     }
 
-    /// The ledger as of now. Rates are differences of two of these.
+    /// Reads the ledger as of now. Rates are differences of two ledgers.
     pub fn ledger(&self) -> MeterLedger {
         self.snapshot(false).ledger
     }
 
-    /// All accounts as of now. `is_over`: all threads have ended, so the rules of the ledger are checked.
+    /// Reports all accounts as of now. `is_over`: all threads have ended, so the rules of the ledger are checked.
     pub fn report(&self, is_over: bool) -> LedgerReport {
         let snapshot = self.snapshot(is_over);
         let arrival_remark = snapshot.arrival.and_then(|arrival| arrival.remark(&snapshot));
@@ -174,6 +176,7 @@ impl MeterBooks {
         let captured = Arc::clone(&lock(&self.captured));
         let read = if let PacketOrigin::Files(read) = &*captured { Some(read) } else { None };
         let mut found = Vec::new();
+        // While threads work, the accounts are read at slightly different times and need not balance.
         if is_over {
             found.extend(ledger.imbalances());
             found.extend(own_rules(&notes));
@@ -217,7 +220,7 @@ impl MeterBooks {
         LedgerSnapshot { ledger, arrival, outputs, notes }
     }
 
-    /// Writes into the ledger what arrived before the parser, and compares it at the end.
+    /// Writes the packets that arrived before the parser into the ledger. At the end, compares them with the interfaces' counters.
     fn note_arrivals(
         &self,
         ledger: &mut MeterLedger,
@@ -237,6 +240,7 @@ impl MeterBooks {
                 // The counters of an interface that is gone are unknown, and so are the sums then.
                 let read: Option<Vec<_>> = interfaces.iter().map(|counts| lock(counts).read()).collect();
                 let totals = read?.into_iter().fold(InterfaceTotals::default(), InterfaceTotals::add);
+                // The interface may be ahead of the ring now, so the two are compared only at the end.
                 if !is_over {
                     arrival::note(&mut ledger.capture, totals);
                     return None;
@@ -248,7 +252,7 @@ impl MeterBooks {
     }
 }
 
-/// What workers know of packets before the parser.
+/// Sums the workers' counts of packets before the parser.
 fn capture_counts(notes: &[WorkerCounts]) -> CaptureCounts {
     CaptureCounts {
         ring_dropped: notes.iter().map(|notes| notes.ring_dropped).sum(),
@@ -258,7 +262,7 @@ fn capture_counts(notes: &[WorkerCounts]) -> CaptureCounts {
     }
 }
 
-/// What [`MeterBooks::snapshot`] reads at one time.
+/// Everything that [`MeterBooks::snapshot`] reads at one time.
 struct LedgerSnapshot {
     ledger: MeterLedger,
     arrival: Option<ArrivalCheck>,
@@ -278,18 +282,20 @@ fn report_of(number: usize, sink: &LedgerSink, notes: &[WorkerCounts], is_over: 
         losses.add_all(&offered.lost);
     }
     let SinkCounts { stored, waiting, losses: refused, file_bytes, failure } = (sink.account)();
+    // The queue's losses are the worker's, the refused ones the sink's: no record is in both.
     counts.queue_dropped = losses.total();
     counts.refused = refused.total();
     losses.add_all(&refused);
     counts = ExportCounts { sent: stored, waiting, message_bytes: file_bytes, ..counts };
     if !is_over {
+        // A running sink does not count its queue. At the end the difference must show: a record in no account is a defect.
         counts.waiting = rest(&counts);
     }
     OutputReport { to: sink.name.clone(), counts, losses, failure }
 }
 
-/// What was offered and is in no other account. Saturates, because a sink may count a record before the worker's counters
-/// say that it was offered.
+/// Returns the records that were offered and are in no other account. Saturates, because a sink may count a record before the
+/// worker's counters say that it was offered.
 fn rest(counts: &ExportCounts) -> CarriedRecords {
     let mut gone = counts.queue_dropped;
     gone.add(counts.sent);
@@ -316,7 +322,7 @@ fn add(sum: &mut ExportCounts, counts: &ExportCounts) {
 
 /// Rules that hold at the end, in addition to those of the ledger itself.
 fn own_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
-    // `None` if one of the rings does not count what it put in: then there is nothing to compare with.
+    // `None` if one of the rings does not count its frames: then the rule cannot be checked.
     let rings: Option<u64> = notes.iter().map(|notes| notes.put_in).sum();
     // A merged frame is one in the ring, and several packets delivered.
     let given: u64 = notes.iter().map(|notes| notes.delivered - notes.counts.split_off()).sum();
@@ -355,7 +361,7 @@ mod tests {
         assert_eq!((ledger.export.offered, ledger.export.waiting), (carried(10), carried(3)));
         assert_eq!(ledger.capture.arrived, None);
         drop(taken);
-        // At the end nothing may wait: what was offered and is in no account is a defect, and no sink may hide it.
+        // At the end no record may wait: an offered record in no account is a defect, and no sink may hide it.
         let report = books.report(true);
         assert_eq!(report.ledger.export.waiting, CarriedRecords::default());
         assert_eq!(report.outputs[0].losses.total(), carried(3));

@@ -4,10 +4,10 @@
 //! ```text
 //!  source -> worker (parse, table) -> WorkerBatch -> queue -> export threads -> transport ~~~> collector -> sink
 //! ```
-//! `flow` knows what packets and formats mean; `store` writes files and databases.
+//! `flow` defines packets and formats; `store` writes files and databases.
 //!
 //! Invariant: memory is bounded. A full queue loses batches, and counts the records and packets in them. Every record that an output was
-//! offered is stored, or lost by a cause that is told ([`ledger::OutputReport`]).
+//! offered is stored, or lost by a cause that the report names ([`ledger::OutputReport`]).
 #![forbid(unsafe_code)]
 
 mod batch;

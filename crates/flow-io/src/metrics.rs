@@ -19,13 +19,13 @@ use std::time::Duration;
 
 /// Most bytes of a request.
 const MOST: usize = 4096;
-/// How long a peer may take, in nanoseconds.
+/// Time limit of a request, in nanoseconds.
 const PATIENCE_NS: u64 = 2_000_000_000;
 /// Most connections at a time.
 const MOST_CONNECTIONS: usize = 32;
-/// How often to check for new connections and for the end.
+/// Interval at which the thread checks for new connections and for the end.
 const LOOK: Duration = Duration::from_millis(50);
-/// The same while connections are open.
+/// Interval while connections are open.
 const LOOK_CLOSELY: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct MetricsResponder {
 }
 
 impl MetricsResponder {
-    /// Starts to listen; `render` makes the text.
+    /// Starts to listen; `render` makes the text of each answer.
     pub fn start(address: SocketAddr, render: impl Fn() -> String + Send + 'static) -> Result<Self, Error> {
         let listener = bind(address).map_err(|source| Error::Metrics { address, source })?;
         let bound = listener.local_addr().map_err(|source| Error::Metrics { address, source })?;
@@ -67,6 +67,7 @@ impl Drop for MetricsResponder {
 
 fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
+    // The thread must also notice its end, so it must not wait in `accept`.
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -94,6 +95,7 @@ impl<R: Fn() -> String> MetricsConnections<R> {
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
+            // The oldest goes: connections that send nothing must not keep a scraper out.
             if self.open.len() == MOST_CONNECTIONS {
                 self.open.pop_front();
             }
@@ -159,6 +161,7 @@ impl MetricsRequest {
 }
 
 fn answer(head: &[u8], is_loopback: bool, render: &impl Fn() -> String) -> Vec<u8> {
+    // A request may contain any bytes; damaged text matches no route.
     let text = String::from_utf8_lossy(head);
     let mut words = text.split(' ');
     let method = words.next().unwrap_or_default();
@@ -183,8 +186,8 @@ fn response(status: &str, body: &str) -> Vec<u8> {
     [head.as_bytes(), body.as_bytes()].concat()
 }
 
-/// Whether a browser asks on behalf of a page of another origin, or, on the loopback interface, by a host name that does not
-/// belong to it (DNS rebinding).
+/// Reports whether a browser asks on behalf of a page of another origin, or, on the loopback interface, by a host name that does
+/// not belong to it (DNS rebinding).
 fn is_from_a_page(head: &str, is_loopback: bool) -> bool {
     let headers = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
     headers.into_iter().any(|(name, value)| {
@@ -198,9 +201,10 @@ fn is_from_a_page(head: &str, is_loopback: bool) -> bool {
     })
 }
 
-/// An address or `localhost`, with or without a port.
+/// Reports whether a host is an address or `localhost`, with or without a port.
 fn is_own_name(host: &str) -> bool {
     let without_port = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    // Both forms are tried, because the last group of a bare IPv6 address looks like a port.
     is_address(host) || is_address(without_port) || without_port.eq_ignore_ascii_case("localhost")
 }
 
@@ -279,7 +283,7 @@ mod tests {
         {
             assert!(with(foreign).starts_with("HTTP/1.1 403 "), "{foreign}");
         }
-        // Elsewhere names are as good as addresses.
+        // On other interfaces host names are accepted.
         assert!(!is_from_a_page("GET / HTTP/1.1\r\nHost: meter.example\r\n\r\n", false));
     }
 }

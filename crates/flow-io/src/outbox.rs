@@ -1,8 +1,8 @@
-//! What leaves a worker for the outputs: the [export](crate::export), and sinks that store records.
+//! The outputs of a worker: the [export](crate::export), and sinks that store records.
 //!
-//! Records for sinks are collected into batches; a full batch goes to the queue of each sink. While packets may arrive, a live meter
-//! never waits: a sink whose queue is full loses the batch, and its records are counted. At the end, and with files, it
-//! [waits](SharedPatience).
+//! Records for sinks are collected into batches; a full batch goes to the queue of each sink. While packets may arrive,
+//! a live meter never waits: a sink whose queue is full loses the batch, and its records are counted. At the end, and
+//! with files, it [waits](SharedPatience).
 //!
 //! Invariant, for every sink: offered = accepted by its queue + lost here, by cause.
 
@@ -26,11 +26,11 @@ pub struct OutputChannels {
     pub patience: SharedPatience,
 }
 
-/// What was offered to a sink.
+/// Counts of the records that a sink was offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfferedCounts {
     pub offered: CarriedRecords,
-    /// What its queue did not take.
+    /// Records that its queue did not take, by cause.
     pub lost: RecordLosses,
 }
 
@@ -60,19 +60,19 @@ impl OutputQueues {
         }
     }
 
-    /// The source has ended. Once that is true of every worker, sending may wait for room.
+    /// Marks the source as ended. Once the sources of all workers have ended, sending may wait for room.
     pub(crate) fn end_input(&mut self) {
         if let Some(source) = self.source.take() {
             self.patience.end_source(source);
         }
     }
 
-    /// Whether the export takes events.
+    /// Reports whether the export takes events.
     pub fn wants_events(&self) -> bool {
         self.events_out.is_some()
     }
 
-    /// What was offered to each sink so far.
+    /// Returns the counts of each sink so far.
     pub fn offered(&self) -> &[OfferedCounts] {
         &self.offered
     }
@@ -92,7 +92,7 @@ impl OutputQueues {
         self.send();
     }
 
-    /// The same, and says how far the worker has come.
+    /// Sends incomplete batches, and then publishes the worker's progress.
     pub(crate) fn settle(&mut self, progress: WorkerProgress) {
         self.flush();
         for out in [&mut self.records_out, &mut self.events_out].into_iter().flatten() {
@@ -100,20 +100,22 @@ impl OutputQueues {
         }
     }
 
-    /// Whether packets came at other meters of the group and not at this one since the last time.
+    /// Reports whether packets arrived at other meters of the group and not at this one since the last call.
     pub(crate) fn was_blind(&mut self) -> bool {
         self.records_out.as_mut().is_some_and(export::WorkerOutbox::was_blind)
     }
 
-    /// Whether the export wants to be told again of the flows that go on.
+    /// Reports whether the export needs the flows that go on again, because this meter has taken over.
     pub(crate) fn wants_open_flows(&mut self) -> bool {
         self.events_out.as_mut().is_some_and(export::WorkerOutbox::has_taken_over)
     }
 
     fn send(&mut self) {
+        // Called several times a second, so an idle worker must not allocate or send.
         if self.records.is_empty() {
             return;
         }
+        // A new vector of full size: the old one leaves with the batch, and growing would copy records.
         let records = std::mem::replace(&mut self.records, Vec::with_capacity(RECORDS));
         let batch = WorkerBatch::Records(records);
         let carried = batch.carried();

@@ -1,4 +1,4 @@
-//! What became of the records that one output was offered.
+//! Account of the records that one output was offered.
 
 use packetrig_flow::{CarriedRecords, CountImbalance, ExportCounts, RecordLosses};
 use serde::Serialize;
@@ -9,15 +9,15 @@ pub struct OutputReport {
     pub to: String,
     #[serde(flatten)]
     pub counts: ExportCounts,
-    /// What it was offered and does not have, by cause.
+    /// Records that it was offered and does not have, by cause.
     pub losses: RecordLosses,
-    /// What went wrong last. If nothing is lost, that was made good.
+    /// Text of the last error. If no record is lost, the output has recovered from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 
 impl OutputReport {
-    /// The losses as lines for people, with the reason.
+    /// Lists the losses as lines for people, with the reason.
     pub fn loss_lines(&self) -> Vec<String> {
         let reason = self.failure.as_ref().map(|failure| format!(" ({failure})")).unwrap_or_default();
         let lines = self.losses.by_cause().map(|(cause, CarriedRecords { records, packets, .. })| {
@@ -27,7 +27,7 @@ impl OutputReport {
         lines.collect()
     }
 
-    /// The rules that do not hold. At the end nothing waits.
+    /// Returns the rules of the ledger that do not hold. At the end no record waits.
     pub(crate) fn imbalances(&self) -> Vec<CountImbalance> {
         let ExportCounts { offered, sent, left_to_others, .. } = self.counts;
         let mut accounted = self.losses.total();

@@ -1,9 +1,9 @@
-//! Whether to wait for room in a full queue, or to lose the batch, and for how long.
+//! Backpressure policy: decides whether to wait for room in a full queue or to lose the batch, and how long to wait.
 //!
 //! A live meter never waits while packets may arrive: the ring would overflow meanwhile. Once all its sources have ended it can wait; a
 //! meter of files can from the start. How long depends on the output:
 //!
-//! * A disk of this machine is waited for until it takes again: one that stands still costs time, and no record.
+//! * A disk of this machine is waited for until it takes data again: a disk that stands still costs time, and no record.
 //! * A collector that has a connection may take nothing for a minute: its own disk may stand still.
 //! * A collector that cannot be reached is given up after ten seconds.
 //! * After the user has asked for the end, any output is given up after five seconds.
@@ -20,24 +20,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How often a waiting thread checks whether to continue.
+/// Interval at which a waiting thread checks whether to continue.
 const LOOK: Duration = Duration::from_millis(20);
-/// A connected collector that takes nothing for this long is given up.
+/// Time after which a connected collector that takes nothing is given up.
 const CONNECTED_STALL: Nanos = Nanos::from_secs(60);
-/// One that cannot be reached for this long is given up.
+/// Time after which an unreachable collector is given up.
 const UNREACHABLE_STALL: Nanos = Nanos::from_secs(10);
-/// Any output, after the user has asked for the end.
+/// Time after which any output that takes nothing is given up, once the user has asked for the end.
 const HURRIED_STALL: Nanos = Nanos::from_secs(5);
-/// How often to check the other sources: all are told to end at the same time, and do so within a fraction of a second.
+/// Most checks of the other sources: all are told to end at the same time, and do so within a fraction of a second.
 const SOURCE_LOOKS: u32 = 50;
 
-/// How an output is reached.
+/// The way in which an output is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputReach {
-    /// On this machine, or without a connection.
+    /// The output is on this machine, or has no connection (UDP).
     Local,
     Connected,
-    /// It has no connection now.
+    /// The output has no connection now.
     Unreachable,
 }
 
@@ -48,15 +48,15 @@ impl OutputReach {
 #[derive(Debug)]
 struct PatienceState {
     is_begun: AtomicBool,
-    /// Whether the packets are those of files, which can wait.
+    /// True if the packets are those of files, which can wait.
     is_of_files: AtomicBool,
     /// Sources that may still give packets.
     open_sources: AtomicUsize,
-    /// By [`OutputReach`]: how long an output may take nothing.
+    /// Time that an output may take nothing, by [`OutputReach`].
     stall_ns: [AtomicU64; 3],
 }
 
-/// Whether workers wait for room, shared by all of them. Clones share one state.
+/// The policy that decides whether workers wait for room. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct SharedPatience(Arc<PatienceState>);
 
@@ -86,20 +86,21 @@ impl SharedPatience {
         }))
     }
 
-    /// From now on, a worker that finds a queue full waits.
+    /// Makes workers wait from now on when a queue is full.
     pub fn begin(&self) {
         self.0.is_begun.store(true, Ordering::Release);
     }
 
-    /// The same for packets of files: they wait at the end, too.
+    /// Makes workers wait from now on, for packets of files. The outputs of files are waited for at the end, too.
     pub fn begin_for_files(&self) {
         self.0.is_of_files.store(true, Ordering::Release);
         self.begin();
     }
 
-    /// The user has asked for the end: stalled outputs are given up sooner.
+    /// Shortens all waits, because the user has asked for the end.
     pub fn hurry(&self) {
         for stall_ns in &self.0.stall_ns {
+            // The minimum: haste must not lengthen a limit that is shorter already.
             stall_ns.fetch_min(HURRIED_STALL.as_u64(), Ordering::AcqRel);
         }
     }
@@ -112,13 +113,14 @@ impl SharedPatience {
         self.0.stall_ns[reach as usize].load(Ordering::Acquire)
     }
 
-    /// Whether an output without progress since `moved_ns` counts as dead.
+    /// Reports whether an output without progress since `moved_ns` counts as dead.
     fn is_stalled(&self, reach: OutputReach, moved_ns: u64) -> bool {
         clock::monotonic_ns().saturating_sub(moved_ns) >= self.stall_ns(reach)
     }
 
-    /// How long an output that takes nothing is waited for after the last batch was offered.
+    /// Time that an output that takes nothing is waited for after the last batch was offered.
     pub(crate) fn last_wait_ns(&self, reach: OutputReach, usual: Nanos) -> u64 {
+        // Packets of files are not lost meanwhile; a live meter has a fixed time for its end.
         let can_wait = self.0.is_of_files.load(Ordering::Acquire) && reach == OutputReach::Connected;
         if can_wait { self.stall_ns(reach).max(usual.as_u64()) } else { usual.as_u64() }
     }
@@ -128,7 +130,7 @@ impl SharedPatience {
         OpenSource(Arc::clone(&self.0))
     }
 
-    /// A source has ended. Patience begins when all have, or after a second: one that does not end is not waited for.
+    /// Counts a source as ended. Workers begin to wait when all sources have ended, or after a second, even if one source does not end.
     pub(crate) fn end_source(&self, source: OpenSource) {
         // Beginning earlier would be wrong: a worker that waits for room does not empty its ring.
         drop(source);
@@ -142,8 +144,8 @@ impl SharedPatience {
         self.begin();
     }
 
-    /// Puts a value into a queue whose receiver never stalls for long. Waits for room if patience has begun; returns the
-    /// value if there was none.
+    /// Puts a value into a queue whose receiver never stalls for long. Waits for room if waiting has begun; returns the value
+    /// if there was none.
     pub(crate) fn give<T>(&self, queue: &Sender<T>, mut value: T) -> Result<(), T> {
         while self.is_begun() {
             // No time limit: the dispatcher at the other end gives up stalled targets itself, and then takes again.
@@ -161,11 +163,11 @@ impl SharedPatience {
 struct ProgressState {
     reach: AtomicUsize,
     is_given_up: AtomicBool,
-    /// When it last took something.
+    /// Time at which it last took something.
     moved_ns: AtomicU64,
 }
 
-/// Whether an output still takes something. Its queue and its sender share it.
+/// Progress of an output. Its queue and its sender share it.
 #[derive(Clone, Debug)]
 pub(crate) struct OutputProgress(Arc<ProgressState>);
 
@@ -185,18 +187,19 @@ impl OutputProgress {
 
     pub(crate) fn set_connected(&self, is_connected: bool) {
         let before = self.reach();
+        // A local output has no connection, so it never becomes unreachable.
         if before == OutputReach::Local {
             return;
         }
         let reach = if is_connected { OutputReach::Connected } else { OutputReach::Unreachable };
         self.0.reach.store(reach as usize, Ordering::Release);
-        // It may have taken nothing for a while: the time to come back begins when the connection breaks.
+        // It may have taken nothing for a while, so the time limit for reconnecting begins when the connection breaks.
         if (before, reach) == (OutputReach::Connected, OutputReach::Unreachable) {
             self.0.moved_ns.store(clock::monotonic_ns(), Ordering::Release);
         }
     }
 
-    /// It took something, so it is alive.
+    /// Notes that the output took something, so it is alive.
     pub(crate) fn note_moved(&self) {
         self.0.moved_ns.store(clock::monotonic_ns(), Ordering::Release);
         self.0.is_given_up.store(false, Ordering::Release);
@@ -214,7 +217,7 @@ impl OutputProgress {
         self.0.is_given_up.load(Ordering::Acquire)
     }
 
-    /// Why it has no room.
+    /// Returns the reason why it has no room.
     pub(crate) fn loss_cause(&self) -> LossCause {
         match (self.reach(), self.is_given_up()) {
             (OutputReach::Unreachable, _) => LossCause::Unreachable,
@@ -223,7 +226,7 @@ impl OutputProgress {
         }
     }
 
-    /// Why it does not have what still waits for it at the end.
+    /// Returns the reason why records that still wait at the end are lost.
     pub(crate) fn cause_at_end(&self) -> LossCause {
         match self.reach() {
             OutputReach::Local => LossCause::Refused,
@@ -249,12 +252,12 @@ impl<T> Clone for OutputQueue<T> {
 }
 
 impl<T> OutputQueue<T> {
-    /// For an output on this machine that receives from `queue`.
+    /// A queue to an output on this machine that receives from `queue`.
     pub fn new(queue: Sender<T>, patience: &SharedPatience) -> Self {
         Self::with_progress(queue, patience, OutputProgress::new(OutputReach::Local))
     }
 
-    /// For an output that itself notes what it takes.
+    /// A queue to an output that notes its progress itself.
     pub(crate) fn with_progress(
         queue: Sender<T>,
         patience: &SharedPatience,
@@ -276,18 +279,19 @@ impl<T> OutputQueue<T> {
         }
     }
 
-    /// Why it has no room.
+    /// Returns the reason why it has no room.
     pub(crate) fn loss_cause(&self) -> LossCause {
         self.progress.loss_cause()
     }
 
-    /// Puts a value into the queue. Waits for room if patience has begun; returns the value if there was none.
+    /// Puts a value into the queue. Waits for room if waiting has begun; returns the value if there was none.
     pub(crate) fn give(&self, mut value: T) -> Result<(), T> {
         let since_ns = clock::monotonic_ns();
         while self.is_waited_for() {
+            // Returns regularly, so that a stalled output is noticed.
             match self.queue.send_timeout(value, LOOK) {
                 Ok(()) => {
-                    // For all workers: another one may have waited longer without luck, but the output is alive.
+                    // Noted for all workers: another one may have waited longer in vain, but the output is alive.
                     self.progress.note_moved();
                     return Ok(());
                 }
@@ -311,9 +315,9 @@ impl<T> OutputQueue<T> {
         self.queue.is_full()
     }
 
-    /// If patience has begun, waits until each of these has room or is given up. No other thread may fill them.
+    /// Waits until each of these queues has room or is given up, if waiting has begun. No other thread may fill them.
     pub(crate) fn await_room(queues: &[Self]) {
-        // For all at the same time: of several that are dead, each would otherwise cost the time of one.
+        // One time for all: several dead outputs together cost the time limit once, not once each.
         let since_ns = clock::monotonic_ns();
         loop {
             let mut waiting = queues.iter().filter(|output| output.queue.is_full() && output.is_waited_for());
@@ -338,7 +342,7 @@ mod tests {
         patience
     }
 
-    /// Two outputs whose queues are full, and the ends at which they are taken from.
+    /// Two outputs whose queues are full, and their receiving ends.
     fn full_outputs() -> ([OutputQueue<u64>; 2], [Receiver<u64>; 2]) {
         let patience = begun();
         let (first, second) = (bounded(1), bounded(1));
@@ -376,7 +380,7 @@ mod tests {
         });
     }
 
-    /// Of eight that wait for it most wait longer than it may take nothing.
+    /// Most of eight waiting workers wait longer than the stall limit.
     #[test]
     fn an_output_that_is_slow_gets_everything_from_everybody() {
         let patience = begun();

@@ -1,4 +1,4 @@
-//! Which processors the workers of live sources run on: first those near their own interface.
+//! Assigns processors to the workers of live sources: first those near their own interface.
 //!
 //! A processor gets one worker. With more workers than processors none is pinned: the kernel distributes them better.
 
@@ -8,7 +8,7 @@ use packetrig_sys::sched;
 use std::fs;
 use std::ops::RangeInclusive;
 
-/// A processor for each worker, interface by interface; `None`: any.
+/// Chooses a processor for each worker, interface by interface; `None`: any.
 pub(crate) fn processors(locations: &[PortLocation], of_each: usize) -> Vec<Option<usize>> {
     let near: Vec<Vec<usize>> = locations.iter().map(|at| near(at).unwrap_or_default()).collect();
     assign(&sched::cpus().unwrap_or_default(), &near, of_each)
@@ -17,7 +17,7 @@ pub(crate) fn processors(locations: &[PortLocation], of_each: usize) -> Vec<Opti
 /// Pins the calling thread to its processor, if it has one, and asks for precedence there.
 pub(crate) fn settle(processor: Option<usize>) {
     if let Some(processor) = processor {
-        // Both only make it faster. Without the rights for them the worker is as correct on any processor.
+        // Both calls only make it faster. Without the rights for them the worker is as correct on any processor.
         drop(sched::pin(processor));
         drop(sched::request_precedence());
     }
@@ -40,7 +40,7 @@ pub(crate) fn on<T: Send>(
 }
 
 fn pin_and_run<T>(processor: usize, act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    // If it fails the ring works too; only its memory may be on another node.
+    // A failure is harmless: the ring works, and only its memory may be on another node.
     drop(sched::pin(processor));
     act()
 }
@@ -66,7 +66,8 @@ fn assign(allowed: &[usize], near: &[Vec<usize>], of_each: usize) -> Vec<Option<
     assigned
 }
 
-/// Processors of the NUMA node that an interface is attached to. Unknown in other namespaces: this one's `/sys` does not show them.
+/// Returns the processors of the NUMA node that an interface is attached to. Those of other namespaces are unknown: `/sys` does not
+/// show their interfaces here.
 fn near(location: &PortLocation) -> Option<Vec<usize>> {
     if location.namespace.is_some() {
         return None;
@@ -78,7 +79,7 @@ fn near(location: &PortLocation) -> Option<Vec<usize>> {
     Some(list(&processors))
 }
 
-/// `0-3,8` as numbers.
+/// Parses a list such as `0-3,8`.
 fn list(text: &str) -> Vec<usize> {
     text.trim().split(',').filter_map(range).flatten().collect()
 }
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn no_interface_takes_what_is_near_another() {
-        // The first one's place is not known.
+        // The node of the first one is not known.
         assert_eq!(assigned(&[0, 1], &[&[], &[0]], 1), [1, 0]);
         // Both want the same: each has one, and the rest is shared.
         assert_eq!(assigned(&[0, 1, 2, 3], &[&[0, 1], &[0, 1]], 2), [0, 2, 1, 3]);

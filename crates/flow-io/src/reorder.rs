@@ -11,7 +11,7 @@
 use crate::intake::BATCH;
 use packetrig_flow::PacketInfo;
 
-/// How many packets are at least held back once one was out of order (4 MiB); at most twice as many.
+/// Least number of packets that are held back once one was out of order (4 MiB); at most twice as many are.
 pub(crate) const WINDOW: usize = 1 << 15;
 /// A packet that is further ahead of the one before it may have a wrong time.
 const JUMP_NS: u64 = 1_000_000_000;
@@ -43,15 +43,15 @@ impl ReorderBuffer {
         }
     }
 
-    /// Gives out all packets that are held back.
+    /// Releases all packets that are held back, in order.
     pub(crate) fn finish(&mut self, mut out: impl FnMut(&[PacketInfo], u64)) {
         let mut held = std::mem::take(&mut self.held);
         held.sort_by_key(|packet| packet.at_ns);
         self.give(&held, &mut out);
     }
 
-    /// The time up to which all packets have come out, if the source has given all up to `given_ns`; `None` before the
-    /// first has come out.
+    /// Returns the time up to which all packets have come out, if the source has given all up to `given_ns`; `None`
+    /// before the first one.
     pub(crate) fn now_ns(&self, given_ns: u64) -> Option<u64> {
         let released_ns = self.released_ns?;
         Some(if self.held.is_empty() { released_ns.max(given_ns) } else { released_ns })
@@ -82,7 +82,7 @@ impl ReorderBuffer {
     }
 }
 
-/// Whether packets are in order, starting at a time, and none is far ahead of the one before it.
+/// Reports whether packets are in order, starting at a time, and none is far ahead of the one before it.
 fn is_steady(after_ns: Option<u64>, packets: &[PacketInfo]) -> bool {
     let Some(first) = packets.first() else { return true };
     let mut before_ns = after_ns.unwrap_or(first.at_ns);

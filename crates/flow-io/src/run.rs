@@ -29,7 +29,7 @@ use packetrig_flow::table::{FlowTable, TableOptions};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Where packets come from.
+/// Source of the packets.
 #[derive(Clone, Debug)]
 pub enum MeterInput {
     Files(FileOptions),
@@ -37,22 +37,22 @@ pub enum MeterInput {
     Interfaces(Vec<PortLocation>, LiveOptions),
 }
 
-/// What to meter, and how.
+/// Options of a meter: its input, its parser and its tables.
 #[derive(Clone, Debug)]
 pub struct MeterOptions {
-    /// Where packets come from.
+    /// Source of the packets.
     pub input: MeterInput,
-    /// How frames are parsed.
+    /// Options of the frame parser.
     pub parse: ParseOptions,
-    /// Options of the flow tables. The capacity is that of the whole meter; workers get equal parts of it.
+    /// Options of the flow tables. The capacity is that of the whole meter, and workers get equal parts of it.
     pub table: TableOptions,
     /// The share of the traffic that is metered; all if absent.
     pub share: Option<FlowShareFilter>,
-    /// Whether workers note the largest flows, for a live view.
+    /// True if workers note the largest flows, for a live view.
     pub has_top: bool,
 }
 
-/// A running meter.
+/// A running meter with its threads. Stop and join it.
 #[derive(Debug)]
 pub struct RunningMeter {
     desks: Vec<Arc<WorkerMeeting>>,
@@ -60,7 +60,7 @@ pub struct RunningMeter {
     reader: Option<JoinHandle<()>>,
 }
 
-/// Sources, ready to be read.
+/// Opened sources, ready to be read.
 struct OpenedSources {
     sources: Vec<Box<dyn PacketSource>>,
     reader: Option<JoinHandle<()>>,
@@ -109,18 +109,18 @@ impl RunningMeter {
         }
     }
 
-    /// Whether all workers have ended, or one has failed. In the second case the caller has to stop the others.
+    /// Reports whether all workers have ended, or one has failed. In the second case the caller has to stop the others.
     pub fn is_over(&self) -> bool {
         let has_failed = self.desks.iter().any(|desk| desk.has_failed());
         has_failed || self.has_ended()
     }
 
-    /// Whether all workers have ended, so that nothing more is handed over.
+    /// Reports whether all workers have ended, so that nothing more is handed over.
     pub fn has_ended(&self) -> bool {
         self.workers.iter().all(JoinHandle::is_finished)
     }
 
-    /// Stops the sources. What has arrived by now is still metered.
+    /// Stops the sources. Packets that have arrived by now are still metered.
     pub fn stop(&self) {
         self.desks.iter().for_each(|desk| desk.stop());
     }
@@ -165,11 +165,13 @@ impl StartingWorkers {
         channels: &OutputChannels,
     ) -> Result<(), Error> {
         let count = processors.len();
+        // Rounded up, so that no worker gets a table without slots.
         let capacity = options.table.capacity.div_ceil(clamp_to_u32(count as u64).max(1));
         let (ready, is_ready) = bounded::<()>(count);
         let of_each = count / interfaces(&options.input).max(1);
         for (number, processor) in processors.into_iter().enumerate() {
             let lane = clamp_to_u16(number / of_each.max(1));
+            // The lane is the interface: the same link has the same number at all meters of a group.
             let group = options.table.group.map(|mark| GroupMark { lane, ..mark });
             let desk = Arc::new(WorkerMeeting::new(options.has_top));
             let (source_inlet, source) = bounded(1);
@@ -194,7 +196,7 @@ impl StartingWorkers {
     }
 }
 
-/// What a worker is started with; its source follows.
+/// Everything that a worker needs at its start; its source follows.
 struct WorkerStart {
     processor: Option<usize>,
     parse: ParseOptions,
@@ -209,6 +211,7 @@ struct WorkerStart {
 impl WorkerStart {
     fn work(self) -> Result<(), Error> {
         let Self { processor, parse, share, table, outbox, desk, ready, source } = self;
+        // Held to the end of this function, so that it notices a panic in any line below.
         let _alarm = desk.alarm();
         placement::settle(processor);
         let intake = PacketIntake::new(parse, table.sampling, share);
@@ -226,7 +229,7 @@ impl WorkerStart {
     }
 }
 
-/// How many there are; all files are like one.
+/// Number of interfaces; all files count as one.
 fn interfaces(input: &MeterInput) -> usize {
     match input {
         MeterInput::Files(_) => 1,
@@ -239,7 +242,7 @@ fn clamp_to_u16(number: usize) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }
 
-/// A processor for each worker.
+/// Chooses a processor for each worker.
 fn processors(input: &MeterInput) -> Result<Vec<Option<usize>>, Error> {
     match input {
         MeterInput::Files(options) => Ok(vec![None; options.workers.max(1)]),
@@ -295,7 +298,7 @@ fn open_interfaces(
     })
 }
 
-/// The interface index as records have it.
+/// Converts an interface index to the 16 bits that records have for it.
 fn number(name: &str, index: u32) -> Result<u16, Error> {
     u16::try_from(index).map_err(|_| Error::IndexTooLarge { name: name.to_owned(), index })
 }

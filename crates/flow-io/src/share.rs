@@ -1,7 +1,7 @@
 //! A meter's share of traffic that several meters see. The two outermost addresses of a packet decide to which share it belongs.
 //!
-//! So one meter sees both directions of a flow, its fragments, and what is in its tunnels. The meters need not know of each other.
-//! Packets that are not IP belong to the first share.
+//! So one meter sees both directions of a flow, its fragments, and what is in its tunnels. The meters need no contact with each
+//! other. Packets that are not IP belong to the first share.
 //!
 //! Invariant: for any number of shares, a packet is in exactly one of them.
 
@@ -12,9 +12,9 @@ use packetrig_flow::parse::LinkKind;
 /// Selects one of several shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowShareFilter {
-    /// Counted from 0.
+    /// Index of this share, from 0.
     index: u32,
-    /// Number of shares.
+    /// Number of shares in all.
     of: u32,
 }
 
@@ -25,7 +25,7 @@ impl FlowShareFilter {
         (index < of).then_some(Self { index, of })
     }
 
-    /// Whether this is the share of packets without addresses and of those that were not parsed.
+    /// Reports whether this is the share of packets without addresses and of those that were not parsed.
     pub(crate) const fn is_first(self) -> bool {
         self.index == 0
     }
@@ -34,7 +34,7 @@ impl FlowShareFilter {
         self.has(spread::number_of_frame(frame, link).unwrap_or(0))
     }
 
-    /// As [`Self::has_frame`], for a packet that was parsed in the driver, which does not look into tunnels.
+    /// Does the same as [`Self::has_frame`] for a packet that was parsed in the driver, which does not look into tunnels.
     pub(crate) fn has_packet(self, packet: &PacketInfo) -> bool {
         self.has(spread::number_of_addresses(packet.source, packet.destination))
     }

@@ -1,11 +1,11 @@
-//! Where packets come from: files, and the rings of interfaces.
+//! Sources of packets: files, and the rings of interfaces.
 //!
 //! ```text
 //!  file  -> CaptureReader -> PacketBlock -> FileSource (one per worker, by hash of the addresses)
 //!  iface -> packet rings (fanout by hash) or XDP rings -> LiveSource (one per ring)
 //! ```
-//! A source gives frames to a [`PacketIntake`] and tells the time: that of the packets in a file, the clock's at an interface. It
-//! counts what its ring lost. It does not parse frames.
+//! A source gives frames to a [`PacketIntake`] and supplies the time: that of the packets in a file, the clock's at an interface.
+//! It counts what its ring lost. It does not parse frames.
 //!
 //! Invariant: after [`PacketSource::stop`] a source ends, and everything that had arrived by then has been given or counted.
 
@@ -39,7 +39,7 @@ pub enum TakeOutcome {
     Ended,
 }
 
-/// What this machine sent through an interface that is metered.
+/// Counts of the packets that this machine sent through a metered interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentCounts {
     /// Packets on the wire.
@@ -52,10 +52,10 @@ pub trait PacketSource: Send {
     /// Gives waiting packets to `intake`, at most as many as it has room for. Does not wait.
     fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error>;
 
-    /// The time up to which all packets were given, in nanoseconds since 1970. `is_idle`: no packets are waiting.
+    /// Returns the time up to which all packets were given, in nanoseconds since 1970. `is_idle`: no packets are waiting.
     fn now_ns(&mut self, is_idle: bool) -> u64;
 
-    /// Whether its packets may be out of order, and may be held back to be sorted.
+    /// Reports whether its packets may be out of order, and may be held back to be sorted.
     fn may_be_held(&self) -> bool {
         false
     }
@@ -66,18 +66,18 @@ pub trait PacketSource: Send {
     /// Frames that its ring has dropped so far.
     fn ring_dropped(&mut self) -> Result<u64, Error>;
 
-    /// Takes in nothing new. What has arrived can still be taken.
+    /// Stops receiving. Packets that have arrived can still be taken.
     fn stop(&mut self) -> Result<(), Error>;
 
-    /// Frames that it has given.
+    /// Number of frames that it has given.
     fn delivered(&self) -> u64;
 
-    /// Those of them that this machine sent.
+    /// Counts of the given frames that this machine sent.
     fn sent(&self) -> SentCounts {
         SentCounts::default()
     }
 
-    /// Packets that it did not give because it was stopped.
+    /// Number of packets that it did not give because it was stopped.
     fn left(&self) -> u64 {
         0
     }

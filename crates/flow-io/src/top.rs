@@ -23,7 +23,7 @@ pub struct TrafficShare {
 
 pub type NotedFlows = HashMap<FlowKey, TrafficShare>;
 
-/// A worker's table, which a reader can take.
+/// A worker's table of noted flows, which a reader can take.
 #[derive(Debug)]
 pub struct TopBoard(Mutex<NotedFlows>);
 
@@ -42,7 +42,7 @@ impl TopBoard {
     pub fn note(&self, batch: &[PacketInfo]) {
         // Never waits: the worker has packets to meter, and these numbers are only for looking at.
         let Ok(mut noted) = self.0.try_lock() else { return };
-        // The first packet is as good as a random one: batches begin anywhere in the traffic.
+        // The first packet serves as a random one, because batches begin anywhere in the traffic.
         let is_full_batch = batch.len() >= BATCH;
         let chosen = if is_full_batch { &batch[..1] } else { batch };
         let stands_for = if is_full_batch { BATCH as u64 } else { 1 };
@@ -59,7 +59,7 @@ impl TopBoard {
         }
     }
 
-    /// Takes what was noted since the last call.
+    /// Takes the flows that were noted since the last call.
     pub fn take(&self) -> NotedFlows {
         // Allocated before the lock is taken, so that the worker misses as few batches as possible.
         let empty = table();
@@ -67,7 +67,7 @@ impl TopBoard {
     }
 }
 
-/// The largest flows, by bytes, of what several workers noted.
+/// Returns the largest flows, by bytes, among those that several workers noted.
 pub fn largest(noted: impl IntoIterator<Item = NotedFlows>, most: usize) -> Vec<(FlowKey, TrafficShare)> {
     let mut all = NotedFlows::new();
     for (key, share) in noted.into_iter().flatten() {

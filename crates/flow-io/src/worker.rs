@@ -6,8 +6,8 @@
 //! ```
 //! Packets of capture files pass a [`ReorderBuffer`] on their way to the table.
 //!
-//! Time drives the table even if no packet arrives. A few times a second, between batches, the worker publishes its counters in
-//! its [`WorkerMeeting`].
+//! Time drives the table even if no packet arrives. A few times a second, between batches, the worker publishes its
+//! counters in its [`WorkerMeeting`].
 //!
 //! Invariant: published counters balance in themselves, and at the end they are complete.
 
@@ -32,11 +32,11 @@ const ROUNDS: u32 = 16;
 /// Most flows that are timed out between two visits to the source: many more than can be opened in between, and few enough that
 /// the ring does not fill meanwhile.
 const DUE: usize = 4096;
-/// Slots of the table whose flows are told again between two visits to the source.
+/// Slots of the table whose flows are reported again between two visits to the source.
 const TOLD: usize = 4096;
-/// How long to wait for packets before timing out flows again.
+/// Time to wait for packets before timing out flows again.
 const PAUSE_NS: u64 = 20_000_000;
-/// How often counters are published and incomplete batches are sent.
+/// Interval at which counters are published and incomplete batches are sent.
 const NOTE_NS: u64 = 50_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,11 +45,11 @@ pub struct WorkerCounts {
     pub counts: PacketCounts,
     /// Frames that its ring dropped.
     pub ring_dropped: u64,
-    /// Packets on the wire that its source gave: of a merged frame, all.
+    /// Packets on the wire that its source gave; a merged frame counts as all of its packets.
     pub delivered: u64,
-    /// Those of them that this machine sent.
+    /// Counts of the delivered frames that this machine sent.
     pub sent: SentCounts,
-    /// Frames that the kernel put into its ring; known at the end.
+    /// Frames that the kernel put into its ring; read at the end.
     pub put_in: Option<u64>,
     /// Packets of a file that were read, but not given because the meter was stopped.
     pub left: u64,
@@ -72,28 +72,28 @@ impl WorkerMeeting {
         Self { board: has_board.then(TopBoard::default), ..Self::default() }
     }
 
-    /// Tells the worker to take what has arrived and to end.
+    /// Asks the worker to take the packets that have arrived and to end.
     pub fn stop(&self) {
         self.is_called_off.store(true, Ordering::Release);
     }
 
-    /// Whether the worker ended with an error or a panic.
+    /// Reports whether the worker ended with an error or a panic.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// A guard that marks the worker as failed if its thread panics.
+    /// Returns a guard that marks the worker as failed if its thread panics.
     pub(crate) fn alarm(self: &Arc<Self>) -> WorkerAlarm {
         WorkerAlarm(Arc::clone(self))
     }
 
-    /// Sets what a worker would publish.
+    /// Sets the counters that a worker would publish.
     #[cfg(test)]
     pub(crate) fn publish(&self, counts: WorkerCounts) {
         *self.notes.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
-    /// The counters that the worker published last.
+    /// Returns the counters that the worker published last.
     pub fn notes(&self) -> WorkerCounts {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -118,9 +118,9 @@ pub(crate) struct MeterWorker {
     pub(crate) desk: Arc<WorkerMeeting>,
     /// Present if the source's packets may be out of order and need not be metered at once.
     pub(crate) reorder: Option<ReorderBuffer>,
-    /// All flows that were due by then have left the table.
+    /// Time before which all due flows have left the table.
     pub(crate) settled_ns: u64,
-    /// From which slot on the export is to be told of the flows that go on.
+    /// Next slot of the table whose flows the export has to get again.
     pub(crate) tell_from: Option<usize>,
 }
 
@@ -132,7 +132,7 @@ impl MeterWorker {
         self.desk.has_failed.store(worked.is_err(), Ordering::Release);
         self.outbox.end_input();
         self.release_held();
-        // Even after an error: what was metered is reported.
+        // Also after an error, because metered packets must be reported.
         self.table.finish(&mut self.outbox);
         self.outbox.flush();
         let put_in = self.source.put_in();
@@ -151,6 +151,7 @@ impl MeterWorker {
                     break;
                 }
             }
+            // `&` and not `&&`: both must run.
             let is_done = self.advance(taken) & self.tell_open();
             let clock_ns = clock::monotonic_ns();
             if clock_ns >= noted_ns + NOTE_NS {
@@ -184,7 +185,7 @@ impl MeterWorker {
         is_done
     }
 
-    /// After a takeover, tells the export of some of the flows that go on; `true` if none are left.
+    /// Reports some of the flows that go on to the export, after a takeover; `true` if none are left.
     fn tell_open(&mut self) -> bool {
         if self.outbox.wants_open_flows() {
             self.tell_from = Some(0);
@@ -220,14 +221,16 @@ impl MeterWorker {
         Ok(taken)
     }
 
-    /// Does what is due a few times a second: stops if told to, sends incomplete batches, publishes counters.
+    /// Does the work that is due a few times a second: stops the source on request, sends
+    /// incomplete batches, publishes counters.
     fn attend(&mut self) -> Result<(), Error> {
+        // Only this thread may touch the source, so the order to stop waits here.
         if self.desk.is_called_off.load(Ordering::Acquire) {
             self.source.stop()?;
         }
         self.outbox.flush();
         let ring_dropped = self.note(None);
-        // How far the source is behind, not where it is: packets have times of a clock that may be set. If it is set back while
+        // The delay of the source counts, not its time: packets have times of a clock that may be set. If it is set back while
         // packets wait, this is too late by the time that they wait, which is far less than a standby keeps.
         let behind_ns = clock::wall_clock_ns().saturating_sub(self.settled_ns);
         let settled_ns = steady_ns().saturating_sub(behind_ns);
@@ -244,7 +247,7 @@ impl MeterWorker {
         Ok(())
     }
 
-    /// Packets on the wire that the source gave.
+    /// Number of packets on the wire that the source gave.
     fn delivered(&self) -> u64 {
         self.source.delivered() + self.intake.counts().split_off()
     }
@@ -256,7 +259,7 @@ impl MeterWorker {
         counts.add(self.table.counts());
         let delivered = self.delivered();
         let mut notes = self.desk.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        // A ring that cannot be asked any more, such as that of a removed interface, keeps its last number.
+        // A ring that cannot be read any more, such as that of a removed interface, keeps its last number.
         let ring_dropped = ring_dropped.unwrap_or(notes.ring_dropped);
         if ring_dropped > notes.ring_dropped {
             // Records of flows that were open during a loss say so: their counts may be too low.
@@ -268,6 +271,7 @@ impl MeterWorker {
         notes.sent = self.source.sent();
         notes.put_in = put_in;
         notes.left = self.source.left();
+        // The vector is reused, so publishing allocates nothing.
         notes.offered.clear();
         notes.offered.extend_from_slice(self.outbox.offered());
         ring_dropped

@@ -25,7 +25,7 @@ impl ExporterVerifier {
         Self { usual, trusted: TrustedCertificates::new(file, named) }
     }
 
-    /// Why the last certificate was refused; once.
+    /// Takes the reason why the last certificate was refused.
     pub(crate) fn take_refusal(&self) -> Option<String> {
         self.trusted.take_refusal()
     }
@@ -52,6 +52,8 @@ impl ClientCertVerifier for ExporterVerifier {
     ) -> Result<ClientCertVerified, Error> {
         match self.usual.verify_client_cert(shown, others, now) {
             Err(objection) if self.trusted.is_named_authority(shown, &objection) => {
+                // Equality with the named certificate is enough: the handshake's signature still proves that the peer
+                // has its key.
                 Ok(ClientCertVerified::assertion())
             }
             Err(objection) => Err(self.trusted.refuse(shown, objection)),

@@ -25,7 +25,7 @@ impl CollectorVerifier {
         Self { usual, trusted: TrustedCertificates::new(file, named) }
     }
 
-    /// Why the last certificate was refused; once.
+    /// Takes the reason why the last certificate was refused.
     pub(crate) fn take_refusal(&self) -> Option<String> {
         self.trusted.take_refusal()
     }
@@ -42,6 +42,7 @@ impl ServerCertVerifier for CollectorVerifier {
     ) -> Result<ServerCertVerified, Error> {
         let verified = match self.usual.verify_server_cert(shown, others, name, ocsp, now) {
             Err(objection) if self.trusted.is_named_authority(shown, &objection) => {
+                // webpki refuses at the authority mark, before it compares the name.
                 verify_name(shown, name).map(|()| ServerCertVerified::assertion())
             }
             usual => usual,

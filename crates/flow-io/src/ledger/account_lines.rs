@@ -2,15 +2,15 @@
 
 use packetrig_flow::{IgnoredReason, MeterLedger};
 
-/// An account as a line for people.
+/// An account, as a line for people.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerLine {
-    /// Where in the meter.
+    /// Place in the meter.
     pub place: &'static str,
     pub what: &'static str,
-    /// How many packets; `None` if unknown.
+    /// Number of packets; `None` if unknown.
     pub packets: Option<u64>,
-    /// Whether these packets are missing in the records.
+    /// True if these packets are missing in the records.
     pub is_loss: bool,
     /// The whole that these packets are a part of: packets that reached this place, counted once for each output.
     pub of: u64,
@@ -26,11 +26,12 @@ impl LedgerLine {
     }
 }
 
-/// The ledger as lines, from the wire to the collector.
+/// Lists the ledger as lines, from the wire to the collector.
 pub fn lines(ledger: &MeterLedger) -> Vec<LedgerLine> {
     let MeterLedger { capture, packets, export } = ledger;
     // Some drivers count what they dropped as arrived, others do not. The larger number keeps every loss a part of it.
     let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
+    // Interfaces do not count packets that this machine sent as arrived.
     let arrived = capture.arrived.map_or(counted, |arrived| arrived + capture.sent).max(counted);
     let mut lines = vec![LedgerLine::count("capture", "arrived", capture.arrived, arrived)];
     if capture.sent > 0 {

@@ -1,9 +1,10 @@
-//! The first equation of the ledger: what arrived at the interfaces is what was delivered and what was dropped, in packets on the wire.
+//! The first equation of the ledger: the packets that arrived at the interfaces are those that were delivered and those that were
+//! dropped, counted on the wire.
 //!
 //! An interface counts by itself, and not in the same moment as the ring. So its counters are read before and after a ring is opened,
 //! and before and after it is shut: the true number is in between. Some interfaces count a merged packet as one (a virtual cable, a
-//! card with LRO), others count the packets on the wire (a card with GRO behind it), and no interface says which. Both are taken for
-//! right.
+//! card with LRO), others count the packets on the wire (a card with GRO behind it), and no interface reports its way of counting. So
+//! the check accepts both.
 //!
 //! Invariant: where the check holds, `arrived` = dropped by the driver + dropped by the ring + delivered - sent by this machine.
 
@@ -11,14 +12,14 @@ use super::LedgerSnapshot;
 use packetrig_flow::{CaptureCounts, MeterLedger};
 use serde::Serialize;
 
-/// What the interfaces counted while their rings were open.
+/// Sums of the interfaces' counters while their rings were open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InterfaceTotals {
     /// Frames that arrived, at least.
     pub(crate) least: u64,
     /// Frames that arrived, at most.
     pub(crate) most: u64,
-    /// Frames that arrived, as good as known while the meter works.
+    /// Frames that arrived, as the best estimate while the meter works.
     pub(crate) arrived: u64,
     /// Frames that drivers dropped.
     pub(crate) dropped: u64,
@@ -35,18 +36,19 @@ impl InterfaceTotals {
     }
 }
 
-/// What was compared, in the result.
+/// Result of the comparison with the interfaces' counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ArrivalCheck {
     /// Frames that the interfaces counted.
     pub interface_frames: u64,
     /// Packets on the wire that arrived by our own count: delivered and dropped, without those that this machine sent.
     pub accounted: u64,
-    /// Whether the two agree.
+    /// True if the two agree.
     pub holds: bool,
 }
 
-/// Compares the interfaces' counters with the rings', and writes what arrived and was dropped, in packets on the wire.
+/// Compares the interfaces' counters with the rings', and writes the arrived and the dropped packets into the ledger, as
+/// packets on the wire.
 pub(super) fn settle(ledger: &mut MeterLedger, sent_frames: u64, interface: InterfaceTotals) -> ArrivalCheck {
     let split_off = ledger.packets.split_off();
     let capture = &mut ledger.capture;
@@ -55,10 +57,12 @@ pub(super) fn settle(ledger: &mut MeterLedger, sent_frames: u64, interface: Inte
     let known = received + capture.ring_dropped;
     // A ring may have dropped frames that this machine sent, which no interface counts as arrived.
     let least_dropped = if capture.sent > 0 { 0 } else { capture.ring_dropped };
-    // Of a merged packet that the ring dropped, nobody knows how many it was.
+    // The number of packets in a merged one that the ring dropped is unknown.
     let is_open = split_off > 0 && capture.ring_dropped > 0;
     let most = if is_open { u64::MAX } else { known.saturating_add(interface.dropped) };
+    // Both ways of counting a merged packet are accepted: as one frame, or as its packets.
     let holds = interface.most >= received_frames + least_dropped && interface.least <= most;
+    // The interface has counted packets then, and its number is the only one for dropped merged packets.
     if is_open && interface.least > known + interface.dropped {
         capture.ring_dropped = interface.least - received - interface.dropped;
     }
@@ -68,7 +72,7 @@ pub(super) fn settle(ledger: &mut MeterLedger, sent_frames: u64, interface: Inte
     ArrivalCheck { interface_frames: interface.arrived, accounted, holds }
 }
 
-/// The same while packets still arrive: the interface may be ahead of the ring.
+/// Estimates the arrived packets while packets still arrive: the interface may be ahead of the ring.
 pub(super) fn note(capture: &mut CaptureCounts, interface: InterfaceTotals) {
     let received = capture.delivered.saturating_sub(capture.sent) + capture.ring_dropped;
     capture.driver_dropped = Some(interface.dropped);
@@ -76,7 +80,7 @@ pub(super) fn note(capture: &mut CaptureCounts, interface: InterfaceTotals) {
 }
 
 impl ArrivalCheck {
-    /// What a reader must know about the comparison.
+    /// Explains the comparison to the reader, if an explanation is necessary.
     pub(super) fn remark(&self, snapshot: &LedgerSnapshot) -> Option<String> {
         let Self { interface_frames, accounted, holds } = *self;
         if !holds {
@@ -161,7 +165,7 @@ mod tests {
     fn dropped_merged_packets_are_as_many_as_the_interface_says() {
         let (check, capture) = settled(ledger(0, 2), exactly(140, 0));
         assert_eq!((check.holds, capture.arrived, capture.ring_dropped), (true, Some(140), 40));
-        // Of an interface that counts them as one, they are at least as many as frames.
+        // An interface that counts them as one gives the least number: one packet for each frame.
         let (check, capture) = settled(ledger(0, 2), exactly(12, 0));
         assert_eq!((check.holds, capture.arrived, capture.ring_dropped), (true, Some(102), 2));
     }

@@ -1,4 +1,4 @@
-//! The ledger in the text format of Prometheus.
+//! Writes the ledger in the text format of Prometheus.
 
 use super::{LedgerReport, OutputReport};
 use crate::group::{GroupReport, PeerReport};
@@ -32,7 +32,7 @@ const METRICS: [LedgerMetric; 15] = [
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
-/// What becomes of records that an output is offered: name, kind, and how to read it.
+/// A state of the records that an output was offered: name, kind, and how to read it.
 type OfferState = (&'static str, &'static str, fn(&ExportCounts) -> CarriedRecords);
 
 const STATES: [OfferState; 6] = [
@@ -47,7 +47,7 @@ const STATES: [OfferState; 6] = [
 /// A number of another meter of the group: name, help text, kind, and how to read it.
 type PeerMetric = (&'static str, &'static str, &'static str, fn(&PeerReport) -> u64);
 
-/// The ledger as text. Unknown numbers are left out.
+/// Writes the report as text. Unknown numbers are left out.
 pub fn exposition(report: &LedgerReport) -> String {
     let mut text = MetricsText(String::with_capacity(8192));
     for (name, help, kind, value) in METRICS {
@@ -56,6 +56,7 @@ pub fn exposition(report: &LedgerReport) -> String {
     }
     drops(&mut text, &report.ledger);
     for (name, kind, of) in STATES {
+        // Prometheus: the name of a counter ends in `_total`.
         let total = if kind == COUNTER { "_total" } else { "" };
         let records = format!("output_{name}_records{total}");
         text.of_outputs(&records, "Records by what became of them.", kind, report, |o| of(&o.counts).records);
@@ -73,7 +74,8 @@ pub fn exposition(report: &LedgerReport) -> String {
     text.0
 }
 
-/// What outputs do not have, by cause. Every cause is there, so that a rule for alarms finds it before the first loss.
+/// Writes the lost records of each output by cause. Every cause has a line, so that an alerting rule finds it
+/// before the first loss.
 fn losses(text: &mut MetricsText, report: &LedgerReport) {
     let name = "output_lost_records_total";
     text.head(name, "Records that an output does not have, by cause.", COUNTER);
@@ -93,7 +95,7 @@ fn losses(text: &mut MetricsText, report: &LedgerReport) {
     }
 }
 
-/// Without the characters that end a label.
+/// Removes the characters that would end a label.
 fn label(text: &str) -> String {
     text.chars().filter(|c| !matches!(c, '"' | '\\' | '\n')).collect()
 }
@@ -147,6 +149,7 @@ impl MetricsText {
     }
 
     fn value(&mut self, name: &str, labels: &str, value: Option<u64>) {
+        // No line instead of a zero, because a zero would claim that nothing was lost.
         if let Some(value) = value {
             self.0.extend(["packetrig_meter_", name, labels, " ", &value.to_string(), "\n"]);
         }

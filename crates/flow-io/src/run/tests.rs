@@ -6,7 +6,7 @@ use crate::source::TakeOutcome;
 use packetrig_flow::table::TableOptions;
 use std::sync::mpsc;
 
-/// Nothing comes from it until it is stopped, unless it is to panic.
+/// A source that gives nothing until it is stopped, or panics if it is to.
 struct IdleSource {
     panics: bool,
     is_stopped: bool,
@@ -77,7 +77,7 @@ fn launch(panics: &[bool]) -> (RunningMeter, mpsc::Receiver<()>) {
 #[test]
 fn a_meter_is_over_when_one_of_its_workers_has_panicked() {
     let (meter, ended) = launch(&[false, true]);
-    // Longer than a test may last, if it never is.
+    // The test would run into its time limit if the meter were never over.
     while !meter.is_over() {
         std::thread::yield_now();
     }
@@ -137,7 +137,7 @@ fn a_worker_whose_source_has_failed_waits_for_its_outputs_all_the_same() {
     options.table.capacity = 2 * FLOWS;
     let meter = RunningMeter::launch(&options, vec![None], &channels, &books, opened).unwrap();
     drop(channels);
-    // As soon as it has failed: until then a worker waits for nobody.
+    // The records are taken only after the failure: until then a worker waits for no output.
     while !meter.is_over() {
         std::thread::yield_now();
     }

@@ -5,7 +5,7 @@ use packetrig_flow::parse::LinkKind;
 /// Bytes read at once. They stay in the processor's cache until they are parsed.
 pub(super) const USUAL: usize = 256 << 10;
 
-/// A packet's place in a block.
+/// Position of a packet in a block, with its metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketPlace {
     pub(super) at_ns: u64,
@@ -21,7 +21,7 @@ pub(super) struct PacketPlace {
 }
 
 impl PacketPlace {
-    /// The frame, among the bytes of its block.
+    /// Returns the frame, among the bytes of its block.
     #[inline]
     pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
         let start = self.start as usize;

@@ -29,23 +29,23 @@ impl CaptureClock {
         }
     }
 
-    /// Sets the time, which another clock has derived from all packets so far.
+    /// Sets the time to one that another clock has derived from all packets so far.
     pub(super) const fn set(&mut self, now_ns: u64) {
         self.least_ns = [now_ns; 2];
         self.packets = 0;
     }
 
-    /// The latest time of all. It may be wrong, so it is used only at the end, when no packets follow.
+    /// Returns the latest time of all. It may be wrong, so it is used only at the end, when no packets follow.
     pub(super) const fn latest_ns(&self) -> u64 {
         self.latest_ns
     }
 
-    /// The time. During the first group, the earliest time seen.
+    /// Returns the time. During the first group, this is the earliest time seen.
     pub(super) fn now_ns(&self) -> u64 {
         match self.least_ns {
             [0, 0] => self.group_least_ns,
-            // A packet that is too late never is a minimum of 32. One that is too early is that of one group only, and the
-            // other group's minimum is later.
+            // A packet that is too late never is a minimum of 32. A packet that is too early affects one group only, and the other
+            // group's minimum is later.
             [one, other] => one.max(other),
         }
     }

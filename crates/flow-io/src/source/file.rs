@@ -24,14 +24,14 @@ use std::time::Duration;
 const LONGEST_ON_A_WIRE: usize = 9216 + 14 + 2 * 4;
 /// Most blocks that wait for a worker.
 const AHEAD: usize = 4;
-/// How often a waiting reader thread checks whether it is to end.
+/// Interval at which a waiting reader thread checks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// The files, in order.
     pub files: Vec<PathBuf>,
-    /// How many workers share their packets.
+    /// Number of workers that share their packets.
     pub workers: usize,
     /// Replays at the recorded times; as fast as possible if absent.
     pub pace: Option<ReplayPace>,
@@ -57,7 +57,7 @@ pub fn open_files(options: &FileOptions) -> Result<FileSources, Error> {
     let reader = CaptureReader::new(&options.files, Arc::clone(&read))?;
     let shared = SharedReading {
         pace: options.pace.clone(),
-        // Packets of a pipe may be watched live, and replayed ones are to be seen at their times: neither may wait.
+        // Packets of a pipe may be watched live, and replayed packets must appear at their times: neither may wait.
         may_be_held: options.pace.is_none() && options.files.iter().all(|path| is_regular_file(path)),
         stop: Arc::default(),
         read: Arc::clone(&read),
@@ -86,7 +86,7 @@ fn is_regular_file(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.is_file())
 }
 
-/// What the sources of all workers have in common.
+/// State that the sources of all workers share.
 #[derive(Clone)]
 struct SharedReading {
     pace: Option<ReplayPace>,
@@ -139,7 +139,7 @@ impl FileDistributor {
         }
     }
 
-    /// Sends a block to every worker; one without packets in it learns the time from it. `false` if no worker is left.
+    /// Sends a block to every worker; a worker without packets in it still takes the time from it. `false` if no worker is left.
     fn send(&self, block: &Arc<PacketBlock>) -> bool {
         let mut is_taken = false;
         for blocks in &self.blocks {
@@ -161,7 +161,7 @@ impl FileDistributor {
     }
 }
 
-/// Where a worker's blocks come from.
+/// Supply of a worker's blocks: its own reader, or the reader thread.
 enum BlockFeed {
     Own(Box<CaptureReader>),
     Shared { blocks: Receiver<Arc<PacketBlock>>, free: Sender<PacketBlock> },
@@ -242,7 +242,7 @@ impl FileSource {
                 }
             }
         }
-        // All workers get the block, but only one may count what is in it and belongs to none.
+        // All workers get the block, but only one may count its packets that belong to no worker.
         if let Some(block) = self.block.as_ref().filter(|_| self.worker == 0) {
             self.foreign.add(block.foreign);
         }
@@ -276,6 +276,7 @@ impl FileSource {
     fn leave(&mut self) {
         let Some(block) = &self.block else { return };
         let places = block.places[self.worker].len();
+        // The report must say that packets were left, even if the reader has reached the end of the files.
         if places > self.next {
             self.shared.read.note_stop();
         }
@@ -284,7 +285,7 @@ impl FileSource {
     }
 }
 
-/// Gives a packet to the parser, as what it was on the wire.
+/// Gives a packet to the parser: as one frame, or as the frames that it was on the wire.
 #[inline]
 fn give_packet(place: PacketPlace, bytes: &[u8], intake: &mut PacketIntake) {
     let PacketPlace { at_ns, full_len, input, link, merged, .. } = place;
@@ -299,7 +300,7 @@ fn give_packet(place: PacketPlace, bytes: &[u8], intake: &mut PacketIntake) {
     }
 }
 
-/// Whether a frame is of the loopback interface of Linux, which has packets of 64 KiB and no addresses.
+/// Reports whether a frame is from the loopback interface of Linux, which has packets of 64 KiB and no addresses.
 fn is_of_loopback(bytes: &[u8], link: LinkKind) -> bool {
     link != LinkKind::Ethernet || bytes.starts_with(&[0; 12])
 }

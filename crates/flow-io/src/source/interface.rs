@@ -57,13 +57,13 @@ impl InterfaceCounts {
         })
     }
 
-    /// To be called when all rings are open.
+    /// Reads the counters again. Call it when all rings are open.
     pub(crate) fn note_opened(&mut self) -> Result<(), Error> {
         self.start.after = self.links.counters(self.index)?;
         Ok(())
     }
 
-    /// To be called before a ring is shut, and after it.
+    /// Reads the counters at the end. Call it before a ring is shut, and after it.
     pub(crate) fn note_shut(&mut self) {
         // An interface that is gone has no counters, and the ledger says so.
         if let Ok(now) = self.links.counters(self.index) {
@@ -71,13 +71,14 @@ impl InterfaceCounts {
         }
     }
 
-    /// What arrived and what was dropped since the start; `None` once the interface is gone.
+    /// Reads the arrived and dropped frames since the start; `None` once the interface is gone.
     pub(crate) fn read(&mut self) -> Option<InterfaceTotals> {
         let now = match self.end {
             Some(end) => end,
             None => ReadingPair::at_once(self.links.counters(self.index).ok()?),
         };
         Some(InterfaceTotals {
+            // The narrowest and the widest window: frames in the moments of opening and shutting may count or not.
             least: counted_since(self.start.after.rx_frames, now.before.rx_frames),
             most: counted_since(self.start.before.rx_frames, now.after.rx_frames),
             arrived: counted_since(self.start.after.rx_frames, now.after.rx_frames),

@@ -16,11 +16,11 @@ use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::PoisonError;
 
-/// What an Ethernet frame with two VLAN tags has beyond the MTU.
+/// Bytes that an Ethernet frame with two VLAN tags has beyond the MTU.
 const BEYOND_MTU: usize = 14 + 2 * 4;
-/// How often to check rings that offer no way to wait.
+/// Interval for checking rings that offer no way to wait.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
-/// How long the kernel may take to hand over the last block, which takes a few milliseconds unless a processor stands still.
+/// Time that the kernel may take to hand over the last block. It takes a few milliseconds unless a processor stands still.
 const LAST_BLOCK_NS: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +30,9 @@ pub struct LiveOptions {
     pub workers: usize,
     /// Bytes of each frame to capture.
     pub snap_len: u32,
-    /// Whether packets that this machine sends are metered, too.
+    /// True if packets that this machine sends are metered, too.
     pub outgoing: bool,
-    /// Whether frames for other stations are received, too.
+    /// True if frames for other stations are received, too.
     pub promiscuous: bool,
     /// Size of each ring.
     pub ring_bytes: u64,
@@ -41,6 +41,7 @@ pub struct LiveOptions {
 impl LiveOptions {
     /// Workers of each interface; an error if the method cannot share an interface among them.
     pub(crate) const fn workers_of_each(&self) -> Result<usize, Error> {
+        // Only AF_PACKET can spread an interface over several rings by flow (fanout).
         let way = match self.way {
             ListenMethod::Packet => return Ok(if self.workers == 0 { 1 } else { self.workers }),
             ListenMethod::Xdp => "xdp",
@@ -50,7 +51,7 @@ impl LiveOptions {
     }
 }
 
-/// How to listen on an interface.
+/// Method of listening on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenMethod {
     Packet,
@@ -66,7 +67,7 @@ enum LiveTap {
     Headers(HeaderListener),
 }
 
-/// Adds what only the interface knows to packets: wall-clock time, number, and the longest frame that its link carries.
+/// Adds data of the interface to packets: wall-clock time, number, and the longest frame that its link carries.
 struct LiveStamp {
     /// Wall clock minus monotonic clock.
     offset_ns: i64,
@@ -84,7 +85,7 @@ pub struct LiveSource {
     stamp: LiveStamp,
     delivered: u64,
     interface: SharedInterfaceCounts,
-    /// When the ring was closed for new packets.
+    /// Time at which the ring was closed for new packets.
     shut_ns: Option<u64>,
 }
 
@@ -141,7 +142,7 @@ fn in_driver(options: LiveOptions) -> XdpTapOptions {
 }
 
 impl LiveTap {
-    /// Gives as many frames or headers as there is room for, and returns how many it gave.
+    /// Gives as many frames or headers as there is room for, and returns their number.
     fn receive(&mut self, intake: &mut PacketIntake, stamp: &mut LiveStamp) -> Result<usize, Error> {
         let room = intake.room();
         let frame = &mut |frame: RxFrame<'_>| stamp.give(&frame, intake);
@@ -159,7 +160,8 @@ impl LiveTap {
         })
     }
 
-    /// Whether nothing lies in a block that the kernel still fills. A ring that cannot be asked any more has nothing to give.
+    /// Reports whether no packet lies in a block that the kernel still fills. A ring that cannot be read any more
+    /// has nothing to give.
     fn is_read(&mut self) -> bool {
         let Self::Packet(tap) = self else { return true };
         tap.progress().map_or(true, RingProgress::is_read)
@@ -178,6 +180,7 @@ impl LiveStamp {
                     MergeNote { segment_bytes: merged.segment_bytes, transport_at: merged.transport_at };
                 intake.merged(bytes, full_len, note, at_ns, self.input);
             }
+            // Longer than the link can carry: it was merged (LRO, for example), and the kernel does not say from what.
             None if full_len > self.longest => {
                 intake.unsplit(LinkKind::Ethernet, bytes, full_len, at_ns, self.input);
             }
@@ -185,12 +188,14 @@ impl LiveStamp {
         }
         if frame.is_outgoing {
             self.sent.frames += 1;
+            // By the difference, because a merged frame is several packets.
             self.sent.packets += intake.counts().seen - before;
         }
     }
 
     fn of(&mut self, at: MonoTime) -> u64 {
         let at_ns = at.as_nanos().saturating_add_signed(self.offset_ns);
+        // Time never goes back, even if a frame is older than the one before it.
         self.last_ns = self.last_ns.max(at_ns);
         at_ns
     }
@@ -210,15 +215,16 @@ impl LiveSource {
         Self { tap, stamp, delivered: 0, interface: interface.clone(), shut_ns: None }
     }
 
-    /// Has the interface's counters read, before and after its ring is shut.
+    /// Reads the interface's counters, before and after its ring is shut.
     fn note_shut(&self) {
         self.interface.lock().unwrap_or_else(PoisonError::into_inner).note_shut();
     }
 
-    /// Whether the ring was closed so long ago that what was on its way into it has arrived, and all of it was given.
+    /// Reports whether the ring has been closed for so long that all packets on their way into it have arrived and were given.
     fn has_settled(&mut self) -> bool {
         let Some(shut_ns) = self.shut_ns else { return false };
         let now_ns = clock::monotonic_ns();
+        // A block that the kernel never hands over must not keep the meter from ending.
         now_ns > shut_ns + LAST_BLOCK_NS
             || (now_ns > shut_ns + 3 * PacketTap::SETTLED.as_u64() && self.tap.is_read())
     }
@@ -231,6 +237,7 @@ impl PacketSource for LiveSource {
         if given > 0 {
             return Ok(TakeOutcome::Some);
         }
+        // Asked only after an empty read: until then the ring may hold more.
         Ok(if self.has_settled() { TakeOutcome::Ended } else { TakeOutcome::Nothing })
     }
 
@@ -281,6 +288,7 @@ impl PacketSource for LiveSource {
     }
 
     fn stop(&mut self) -> Result<(), Error> {
+        // A worker that was told to stop calls this at every interval; only the first call counts.
         if self.shut_ns.is_none() {
             self.note_shut();
             match &mut self.tap {

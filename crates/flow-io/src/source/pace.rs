@@ -1,4 +1,4 @@
-//! Replays a file at its recorded times: when each packet is due.
+//! Pace of a replay at the recorded times: computes when each packet is due.
 
 use crate::convert::clamp_to_u64;
 use packetrig_sys::clock;
@@ -15,17 +15,17 @@ pub struct ReplayPace {
 struct ReplayOrigin {
     /// Recorded time of the first packet.
     first_ns: u64,
-    /// When it was due, on the monotonic clock.
+    /// Time at which it was due, on the monotonic clock.
     start_ns: u64,
 }
 
 impl ReplayPace {
-    /// Speed in millionths of the recorded one; a million is as recorded.
+    /// A pace in millionths of the recorded speed; a million is as recorded.
     pub fn new(millionths: u64) -> Self {
         Self { millionths: millionths.max(1), origin: Arc::default() }
     }
 
-    /// When a packet is due, on the monotonic clock.
+    /// Returns the time at which a packet is due, on the monotonic clock.
     pub(super) fn due_ns(&self, at_ns: u64) -> u64 {
         // The first packet of all workers defines the origin: they replay on one time axis.
         let origin =
@@ -35,7 +35,7 @@ impl ReplayPace {
         origin.start_ns.saturating_add(clamp_to_u64(since))
     }
 
-    /// The current time of the recording.
+    /// Returns the current time of the recording.
     pub(super) fn now_ns(&self) -> u64 {
         let Some(origin) = self.origin.get() else { return 0 };
         let spent = clock::monotonic_ns().saturating_sub(origin.start_ns);

@@ -25,11 +25,11 @@ const LONGEST_WITHOUT_JUMBO: u32 = 1514 + 2 * 4;
 const ETHERNET_HEADER: usize = 14;
 const FCS: usize = 4;
 
-/// What has been read so far, and how files ended.
+/// Counts of the packets read so far, and remarks on how files ended.
 #[derive(Debug, Default)]
 pub struct ReadCounts {
     packets: AtomicU64,
-    /// Whether packets were left in the files because the meter was told to end.
+    /// True if packets were left in the files because the meter was told to end.
     stopped: AtomicBool,
     remarks: Mutex<Vec<String>>,
     /// Files with damage that hides packets, each as a message.
@@ -56,7 +56,7 @@ impl ReadCounts {
         self.damages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether packets were left in the files because the meter was told to end.
+    /// True if packets were left in the files because the meter was told to end.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
@@ -65,7 +65,7 @@ impl ReadCounts {
         self.stopped.store(true, Ordering::Release);
     }
 
-    /// Why reading ended early, if it did. Only the first caller gets it.
+    /// Takes the error that ended reading early, if there was one. Only the first caller gets it.
     pub(super) fn failure(&self) -> Option<Error> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -89,13 +89,13 @@ struct OpenFile {
     carried: Vec<u8>,
     /// Bytes the decoder asked for.
     needed: usize,
-    /// Where in the file the next byte is read.
+    /// File offset of the next byte to read.
     position: u64,
     /// Packets decoded so far.
     packets: u64,
     /// Packets of link types that are not read, by link type.
     unread: BTreeMap<u16, u64>,
-    /// Packets that are longer than an Ethernet without jumbo frames carries, and of which nobody says that they were merged.
+    /// Packets that are longer than an Ethernet without jumbo frames carries, and that are not marked as merged.
     long: u64,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct CaptureReader {
     read: Arc<ReadCounts>,
 }
 
-/// How a file continues after a block.
+/// State of a file after a block.
 enum ReadNext {
     More,
     Whole,
@@ -167,7 +167,7 @@ impl CaptureReader {
         Ok(false)
     }
 
-    /// Whether nothing is left to read.
+    /// Reports whether nothing is left to read.
     pub(super) const fn is_through(&self) -> bool {
         self.open.is_none()
     }
@@ -248,7 +248,7 @@ impl CaptureReader {
     }
 }
 
-/// How much of a block is filled, and whether the file ends with it.
+/// Bytes read into a block, and whether the file ends with them.
 struct ReadBytes {
     end: usize,
     is_last: bool,
@@ -260,7 +260,7 @@ impl OpenFile {
         self.long += u64::from(is_long && place.merged == 0);
     }
 
-    /// What a reader must know of long packets; `None` if there were none.
+    /// Remark about long packets; `None` if there were none.
     fn long_remark(&self) -> Option<String> {
         let Self { path, long, .. } = self;
         (*long > 0).then(|| {
@@ -312,9 +312,9 @@ fn failed(path: &Path, source: std::io::Error) -> Error {
     Error::File { path: path.to_owned(), source }
 }
 
-/// Where a record's frame is in the bytes that it was decoded from.
+/// Locates a record's frame in the bytes that it was decoded from.
 fn place(record: &CaptureRecord<'_>, link: LinkKind, bytes: &[u8], at_ns: u64, input: u16) -> PacketPlace {
-    // The FCS is not part of the packet. Whether it was captured depends on the snap length, so it is taken off the full length.
+    // The FCS is not part of the packet. The snap length may have cut it off, so it is taken off the full length.
     let mut full_len = (record.full_len as usize).max(record.bytes.len());
     if record.has_fcs == Some(true) && link == LinkKind::Ethernet && full_len >= ETHERNET_HEADER + FCS {
         full_len -= FCS;

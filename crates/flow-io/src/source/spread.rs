@@ -1,4 +1,4 @@
-//! Which worker a frame of a file goes to.
+//! Spreads the frames of a file over workers.
 //!
 //! The two outermost IP addresses decide, and nothing else. So one worker gets both directions of a flow, its fragments, and what is
 //! in its tunnels, and the flows are the same for any number of workers. Frames that are not IP go to the first worker.
@@ -20,7 +20,7 @@ pub(crate) fn worker_of(frame: &[u8], link: LinkKind, workers: usize) -> usize {
     worker
 }
 
-/// A number that both directions of a flow have in common; `None` if the frame is not IP.
+/// Hashes the addresses to a number that both directions of a flow have in common; `None` if the frame is not IP.
 pub(crate) fn number_of_frame(frame: &[u8], link: LinkKind) -> Option<u64> {
     let NetworkHeader { version, at } = network(frame, link)?;
     match version {
@@ -46,7 +46,7 @@ fn be64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-/// The same number from addresses, IPv4 ones mapped into IPv6.
+/// Hashes addresses to the number of [`number_of_frame`]; IPv4 addresses are mapped into IPv6.
 pub(crate) fn number_of_addresses(source: [u8; 16], destination: [u8; 16]) -> u64 {
     mix(fold_address(source), fold_address(destination))
 }
