@@ -1,14 +1,14 @@
 //! Capture filters as programs: classic BPF, which the filter language of tcpdump compiles to.
 //!
-//! A [`FilterProgram`] is classic BPF that is known to be sound. It can be run on a frame ([`FilterProgram::matches`]), and
-//! translated into the body of an eBPF program that does the same to the frame in front of an XDP hook
-//! ([`FilterProgram::translate`]). Text is compiled elsewhere (`sys::pcap`); nothing here talks to the kernel.
+//! A [`FilterProgram`] is classic BPF that was checked to be sound. It can be run on a frame ([`FilterProgram::matches`]),
+//! and translated into the body of an eBPF program that does the same to the frame in front of an XDP hook
+//! ([`FilterProgram::translate`]). `sys::pcap` compiles text; this module makes no system calls.
 //!
-//! Semantics are those of libpcap: 32-bit arithmetic, a load outside the frame and a division by zero end the program
-//! with "no match". The kernel's own extensions (negative offsets) are not known here; such a load is outside the frame.
+//! Semantics are those of libpcap: 32-bit arithmetic, a load outside the frame and a division by zero end the program with
+//! "no match". The kernel's own extensions (negative offsets) are not supported; such a load is outside the frame.
 //!
-//! Invariant: a [`FilterProgram`] ends on every frame: its jumps go forward, to instructions that exist, and none runs off
-//! its end.
+//! Invariant: a [`FilterProgram`] ends on every frame: its jumps go forward, to instructions that exist, and none
+//! runs off its end.
 
 mod decode;
 mod ebpf;
@@ -41,52 +41,53 @@ pub struct FilterProgram {
     ops: Vec<BpfOperation>,
 }
 
-/// Why a program is refused or cannot be translated.
+/// Reasons why a program is refused or cannot be translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramRefusal {
-    /// Nothing to run, or too much.
+    /// The program is empty, or too long.
     #[error("the filter has {0} instructions; from 1 to {LONGEST} are allowed")]
     Length(usize),
-    /// An unknown instruction, or one that makes no sense.
+    /// The program contains an unknown or impossible instruction.
     #[error("instruction {at} of the filter (code {code:#x}) is unknown")]
     Instruction {
-        /// Which, from 0.
+        /// Index of the instruction, from 0.
         at: usize,
         code: u16,
     },
-    /// It jumps out of the program, or the program ends without a return.
+    /// The instruction jumps out of the program, or the program ends without a return.
     #[error("instruction {0} of the filter jumps out of the filter")]
     Target(usize),
-    /// Jumps of eBPF reach 32767 instructions.
+    /// A jump is too long for eBPF, whose jumps reach 32767 instructions.
     #[error("the filter is too long to be translated: a jump spans {0} instructions, and eBPF allows 32767")]
     Distance(usize),
 }
 
 impl FilterProgram {
-    /// Checks a compiled program.
+    /// Checks a compiled program: its instructions, and the targets of its jumps.
     pub fn new(insns: Vec<ClassicInsn>) -> Result<Self, ProgramRefusal> {
         let ops = decode::decode(&insns)?;
         Ok(Self { insns, ops })
     }
 
-    /// The program as it was compiled.
+    /// Returns the program as it was compiled.
     pub fn insns(&self) -> &[ClassicInsn] {
         &self.insns
     }
 
-    /// Whether a whole frame (without FCS) passes.
+    /// Reports whether a whole frame (without FCS) passes.
     pub fn matches(&self, frame: &[u8]) -> bool {
         // No frame is as long as 32 bits can say; a longer input counts as the longest.
         self.matches_cut(frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
     }
 
-    /// Whether a frame passes if only its first bytes are known. What was cut counts as outside the frame, but
-    /// its length is `full_len`.
+    /// Reports whether a frame passes of which only the first bytes are known. Loads from the cut part count as outside the
+    /// frame, but its length is `full_len`.
     pub fn matches_cut(&self, bytes: &[u8], full_len: u32) -> bool {
         run::run(&self.ops, bytes, full_len) != 0
     }
 
-    /// The body of an XDP program that goes to one ending for frames that pass, and to another for those that do not.
+    /// Translates the filter into the body of an XDP program, which goes to one ending for frames that pass, and to another
+    /// for those that do not.
     ///
     /// On entry R1 is the `struct xdp_md *`; at the endings it is in R6. All other registers are the body's, and so are
     /// the 64 bytes of the stack below R10. An expression about `len` needs CAP_PERFMON to load: it subtracts pointers.

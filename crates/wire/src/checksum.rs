@@ -20,13 +20,13 @@ impl ChecksumSum {
         self.odd ^= len % 2 == 1;
     }
 
-    /// The folded sum so far, not inverted.
+    /// Returns the folded sum so far, not inverted.
     pub fn folded(self) -> u16 {
         fold(self.total)
     }
 }
 
-/// One's-complement sum of `bytes` as big-endian 16-bit words, odd end padded with zero, not inverted, folded.
+/// One's-complement sum of `bytes` as big-endian 16-bit words, folded and not inverted. An odd last byte is padded with zero.
 pub fn sum(bytes: &[u8]) -> u16 {
     // Four words at a time: 2^16 = 1 modulo 2^16 - 1, so 32-bit halves may be added and folded at the end.
     let mut chunks = bytes.chunks_exact(8);
@@ -58,7 +58,7 @@ fn fold(mut total: u64) -> u16 {
 
 /// Table `n` takes a byte that has `n` more behind it in its group.
 static CRC_TABLES: [[u32; 256]; GROUP] = crc_tables();
-/// Bytes taken at once.
+/// Number of bytes that one step takes.
 const GROUP: usize = 8;
 
 const fn crc_tables() -> [[u32; 256]; GROUP] {
@@ -94,7 +94,7 @@ pub fn fcs(frame: &[u8]) -> [u8; 4] {
     crc32(0, frame).to_le_bytes()
 }
 
-/// The CRC-32 of bytes, continued from that of the bytes before them; 0 before the first. The same as `crc32` of zlib.
+/// CRC-32 of bytes, continued from that of the bytes before them; 0 before the first. It equals `crc32` of zlib.
 pub fn crc32(before: u32, bytes: &[u8]) -> u32 {
     // Slicing by eight: the CRC so far is added to the first half of a group, then each byte is looked up in the table for the
     // number of bytes behind it. A byte at a time, every lookup would wait for the one before.

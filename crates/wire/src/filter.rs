@@ -1,9 +1,9 @@
 //! Capture filters as OTG defines them: value, mask and negate on bits of the frame. Mask bit 0 = must match.
 //!
-//! A filter can be looked up in a frame ([`FrameFilter::accepts`]), which says what it means, or compiled
-//! ([`FrameFilter::compile`]), which is what captures run.
+//! A filter can be applied to a frame directly ([`FrameFilter::accepts`]), which defines its meaning, or compiled
+//! ([`FrameFilter::compile`]), which captures do.
 //!
-//! Invariant: both say the same of every frame.
+//! Invariant: both give the same result for every frame.
 
 mod compile;
 
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 /// One condition on a frame: `bits` bits from `bit_offset` equal `value` where `mask` is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldCondition {
-    /// Where the condition's offset counts from.
+    /// Base from which the condition's offset counts.
     pub base: FilterBase,
     /// Bits from the base.
     pub bit_offset: u32,
-    /// How many bits; at most 128.
+    /// Number of bits; at most 128.
     pub bits: u32,
     pub value: u128,
     /// 1 = do not care.
@@ -47,12 +47,12 @@ pub struct FrameFilter {
 }
 
 impl FrameFilter {
-    /// Whether `frame` (without FCS) passes.
+    /// Reports whether `frame` (without FCS) passes.
     pub fn accepts(&self, frame: &[u8]) -> bool {
         self.conditions.iter().all(|condition| condition.holds(frame))
     }
 
-    /// As a program of classic BPF; `None` if every frame passes.
+    /// Compiles the filter to classic BPF; `None` if every frame passes.
     pub fn compile(&self) -> Result<Option<FilterProgram>, ProgramRefusal> {
         if self.conditions.is_empty() { Ok(None) } else { compile::compile(&self.conditions).map(Some) }
     }
@@ -68,14 +68,14 @@ impl FieldCondition {
     }
 }
 
-/// Where the type of a frame is, or its first VLAN tag.
+/// Offset of a frame's type, or of its first VLAN tag.
 const ETHER_TYPE: usize = 12;
-/// Types that say that a VLAN tag follows.
+/// Types that announce a VLAN tag.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-/// Behind more VLAN tags than this no header is looked for.
+/// Most VLAN tags behind which a header is looked for.
 const MOST_TAGS: usize = 8;
 
-/// Whether the type at this offset says that a VLAN tag follows.
+/// Reports whether the type at this offset announces a VLAN tag.
 fn is_tag(frame: &[u8], at: usize) -> bool {
     word(frame, at).is_some_and(|found| TAGS.contains(&found))
 }
@@ -86,6 +86,7 @@ impl FilterBase {
             Self::Frame => Some(0),
             Self::Vlan => is_tag(frame, ETHER_TYPE).then_some(ETHER_TYPE + 2),
             Self::Ipv4 | Self::Ipv6 => {
+                // Bounded, because the compiled filter writes this loop out.
                 let tags = (0..MOST_TAGS).take_while(|tag| is_tag(frame, ETHER_TYPE + 4 * tag)).count();
                 let at = ETHER_TYPE + 4 * tags;
                 (word(frame, at)? == self.ether_type()).then_some(at + 2)

@@ -1,12 +1,11 @@
-//! Frames that packetrig did not build, as in capture files: where their headers are, and what may be changed in them.
+//! Frames that packetrig did not build, as in capture files: finds their headers, and changes what may be changed in them.
 //!
 //! [`PacketLayers`] finds IP and transport headers, [`FrameRewrite`] changes addresses and VLAN tags, [`TagPlace`] is where a test tag
-//! fits. Checksums are corrected by the difference, never computed anew: a frame captured with a wrong one keeps it wrong
-//! by as much.
+//! fits. Checksums are corrected by the difference, never computed anew: a frame captured with a wrong one keeps it wrong by as much.
 //!
-//! It judges no header and knows no protocol above transport.
+//! It does not validate headers, and parses no protocol above transport.
 //!
-//! Invariant: any bytes are fine; what is not understood is left as it is.
+//! Invariant: any bytes are valid input; parts that are not understood stay unchanged.
 
 mod content;
 mod layers;

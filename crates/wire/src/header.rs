@@ -1,4 +1,4 @@
-//! The headers a frame can have, described by tables: which fields, where, how wide, what an absent one means.
+//! The headers a frame can have, described by tables: the fields with their positions, widths and defaults.
 //!
 //! The tables (`tables`) carry OTG's field names, so that the plan reader needs no code per header; the template
 //! compiler needs none either. A header that depends on its fields' *presence* (GRE's checksum, VLAN's place) is a
@@ -30,7 +30,7 @@ pub enum HeaderKind {
     Custom,
 }
 
-/// How a field's values are written in a document.
+/// Notation of a field's values in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueForm {
     Number,
@@ -41,7 +41,7 @@ pub enum ValueForm {
     Checksum,
 }
 
-/// What packetrig works out for a field that is not set.
+/// Values that packetrig computes for a field that is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputedField {
     /// Ether type of the header that follows.
@@ -60,7 +60,7 @@ pub enum ComputedField {
     HeaderChecksum,
     /// Checksum over this header and all behind it, with the pseudo-header of the IP header in front, if any.
     Checksum {
-        /// Whether the pseudo-header belongs to it.
+        /// True if the pseudo-header belongs to it.
         pseudo: bool,
         /// A computed 0 is sent as 0xffff, because 0 means "none".
         never_zero: bool,
@@ -84,7 +84,7 @@ pub struct FieldDef {
     /// Bits from the start of the header.
     pub at: u32,
     pub bits: u32,
-    /// How values are written.
+    /// Notation of its values.
     pub form: ValueForm,
     pub absent: AbsentValue,
     /// Pattern choices beyond value, values, increment and decrement.
@@ -105,7 +105,7 @@ pub enum ExtraChoice {
     Device,
 }
 
-/// What a document said about a field.
+/// A document's setting of a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FieldSetting {
     Pattern(FieldPattern),
@@ -124,7 +124,7 @@ pub struct PacketHeader {
 }
 
 impl PacketHeader {
-    /// A header with every field as if absent.
+    /// A header whose fields all have their defaults.
     pub fn new(kind: HeaderKind) -> Self {
         Self { kind, settings: Vec::new(), bytes: Vec::new() }
     }
@@ -144,6 +144,7 @@ impl PacketHeader {
     /// Sets a field by name; `false` if there is no such field.
     pub fn set(&mut self, name: &str, setting: FieldSetting) -> bool {
         let Some(index) = self.kind.fields().iter().position(|field| field.name == name) else {
+            // Names come from this program's own tables, so a wrong one is a defect of the caller.
             debug_assert!(false, "{:?} has no field {name}", self.kind);
             return false;
         };
@@ -153,7 +154,7 @@ impl PacketHeader {
         true
     }
 
-    /// Takes back what was said about a field.
+    /// Removes the setting of a field.
     pub fn unset(&mut self, name: &str) {
         let kind = self.kind;
         self.settings.retain(|(set, _)| kind.fields()[*set].name != name);
@@ -162,26 +163,27 @@ impl PacketHeader {
     /// Appends options to the fixed part; padded with zeros to whole 32-bit words.
     pub fn append_options(&mut self, options: &[u8]) {
         self.bytes.extend_from_slice(options);
+        // RFC 791: the header ends at a 32-bit word, because its length field counts words.
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// Which header it is.
+    /// Returns the kind of header.
     pub fn kind(&self) -> HeaderKind {
         self.kind
     }
 
-    /// What the document said about a field, if anything.
+    /// Returns the document's setting of a field, if there is one.
     pub fn setting(&self, name: &str) -> Option<&FieldSetting> {
         let index = self.kind.fields().iter().position(|field| field.name == name)?;
         self.settings.iter().find(|(set, _)| *set == index).map(|(_, setting)| setting)
     }
 
-    /// All that the document said.
+    /// Iterates over all settings of the document.
     pub fn settings(&self) -> impl Iterator<Item = (&'static FieldDef, &FieldSetting)> {
         self.settings.iter().map(|(index, setting)| (&self.kind.fields()[*index], setting))
     }
 
-    /// Bytes this header takes.
+    /// Length of this header in bytes.
     pub fn len(&self) -> usize {
         let fixed = match self.kind {
             // RFC 2784: checksum and reserved1 exist only if the C bit is set.
@@ -191,7 +193,7 @@ impl PacketHeader {
         fixed + self.bytes.len()
     }
 
-    /// Whether it has no bytes at all (an empty custom header).
+    /// Reports whether it has no bytes at all (an empty custom header).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -253,11 +255,12 @@ impl HeaderKind {
 
     /// Bytes of the fixed part.
     pub(crate) fn fixed_len(self) -> usize {
+        // The maximum and not the sum, because overlays share the bits of other fields.
         let bits = self.fields().iter().map(|field| field.at + field.bits).max().unwrap_or(0);
         (bits as usize).div_ceil(8)
     }
 
-    /// What an Ethernet or VLAN header in front of it says. `None`: nothing is defined.
+    /// Ether type with which an Ethernet or VLAN header announces it. `None`: none is defined.
     pub(crate) fn ether_type(self) -> Option<u16> {
         match self {
             Self::Vlan => Some(0x8100),
@@ -272,7 +275,7 @@ impl HeaderKind {
         }
     }
 
-    /// What an IP header in front of it says.
+    /// Protocol number with which an IP header announces it.
     pub(crate) fn protocol(self) -> Option<u8> {
         match self {
             Self::Icmp => Some(1),

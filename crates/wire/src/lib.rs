@@ -1,9 +1,9 @@
 //! Frames and headers: what the frames of a stream look like, and how the receiver recognises them.
 //!
 //! A [`FrameSpec`] (headers, patterns, sizes, payload) compiles into a [`FrameTemplate`], which renders frame
-//! number `n` at any `n`, in any order, without state: sender and receiver hold the same template, so the
-//! receiver can say of every frame whether it arrived as it was sent. The [`tag`] in the payload carries
-//! stream, sequence and send time.
+//! number `n` at any `n`, in any order, without state: sender and receiver hold the same template, so the receiver
+//! can decide for every frame whether it arrived as it was sent. The [`tag`] in the payload carries stream,
+//! sequence and send time.
 //!
 //! It does no I/O, reads no clock and allocates nothing while rendering or verifying.
 //!

@@ -1,9 +1,9 @@
-//! The value a header field has in frame `n`.
+//! Patterns of the values that a header field has in frame `n`.
 
 use serde::{Deserialize, Serialize};
 
-/// How a field varies from frame to frame. Random access: the value of frame `n` needs no earlier frame.
-/// Values wrap at the width of the field. Several fields of a frame advance in lock-step with `n`.
+/// A field's variation from frame to frame. Access is random: the value of frame `n` needs no earlier frame. Values wrap
+/// at the width of the field. Several fields of a frame advance in lock-step with `n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FieldPattern {
     Value(u128),
@@ -14,7 +14,7 @@ pub enum FieldPattern {
         start: u128,
         /// The distance between neighbours.
         step: u128,
-        /// How many values before it starts again.
+        /// Number of values before it starts again.
         count: u64,
         /// Count down instead of up.
         down: bool,
@@ -25,13 +25,13 @@ pub enum FieldPattern {
         max: u128,
         /// Same seed, same values, on any node.
         seed: u64,
-        /// How many values before they repeat.
+        /// Number of values before they repeat.
         count: u64,
     },
 }
 
 impl FieldPattern {
-    /// The value in frame `n`, within `bits` bits.
+    /// Returns the value in frame `n`, within `bits` bits.
     pub fn at(&self, n: u64, bits: u32) -> u128 {
         let value = match self {
             Self::Value(value) => *value,
@@ -45,8 +45,8 @@ impl FieldPattern {
         value & low_mask(bits)
     }
 
-    /// The values of the frames `index`, `index + of`, `index + 2 * of` … as a pattern of its own. `None`: it would take a
-    /// list of more than [`MOST_DEALT`] values.
+    /// Makes a pattern of the values in the frames `index`, `index + of`, `index + 2 * of` …, for one of `of` senders that
+    /// share a stream. `None`: it would take a list of more than [`MOST_DEALT`] values.
     pub fn dealt(&self, index: u64, of: u64) -> Option<Self> {
         // Every `of`th frame of a pattern of period p repeats after p / gcd(p, of) frames.
         let period = self.period() / gcd(self.period(), of);
@@ -66,7 +66,7 @@ impl FieldPattern {
         }
     }
 
-    /// How many frames before the values repeat; 1 for a constant.
+    /// Number of frames before the values repeat; 1 for a constant.
     pub fn period(&self) -> u64 {
         match self {
             Self::Value(_) => 1,
@@ -75,7 +75,7 @@ impl FieldPattern {
         }
     }
 
-    /// Whether two frames can differ in this field.
+    /// Reports whether two frames can differ in this field.
     pub fn varies(&self) -> bool {
         self.period() > 1
     }
@@ -108,7 +108,7 @@ const fn index_of(n: u64, len: u64) -> usize {
 }
 
 fn draw(min: u128, max: u128, seed: u64, n: u64) -> u128 {
-    // Nothing to add to: the range is all of 128 bits.
+    // The sum overflows if the range is all of 128 bits; then any value is inside.
     let Some(span) = max.saturating_sub(min).checked_add(1) else {
         return u128::from(mix(seed, n)) << 64 | u128::from(mix(!seed, n));
     };

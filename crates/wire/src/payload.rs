@@ -1,4 +1,4 @@
-//! What fills the bytes behind the headers (the test tag takes the last of them).
+//! Fill of the bytes behind the headers (the test tag takes the last of them).
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ impl Default for PayloadPattern {
 }
 
 impl PayloadPattern {
-    /// `len` bytes of it.
+    /// Returns the first `len` bytes of the fill.
     pub fn fill(&self, len: usize) -> Vec<u8> {
         match self {
             Self::Fixed { pattern, .. } if pattern.is_empty() => vec![0; len],
@@ -37,6 +37,7 @@ impl PayloadPattern {
                 pattern.iter().copied().chain(std::iter::repeat(0)).take(len).collect()
             }
             Self::IncrementByte => (0..len).map(low_byte).collect(),
+            // The complement counts down from the greatest value.
             Self::DecrementByte => (0..len).map(|i| !low_byte(i)).collect(),
             Self::IncrementWord => word_fill(len, low_word),
             Self::DecrementWord => word_fill(len, |i| !low_word(i)),

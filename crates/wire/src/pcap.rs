@@ -1,13 +1,13 @@
-//! Capture files, classic pcap and pcapng: bytes become records. What writers of pcapng need is in [`block`].
+//! Capture files, classic pcap and pcapng: bytes become records. [`block`] has the functions for writers of pcapng.
 //!
 //! ```text
 //!  bytes so far -> CaptureDecoder::next -> Record (borrows from them) | Skip bytes | More bytes are needed
 //! ```
-//! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MOST_NEEDED`] bytes, gives what it has and
-//! drops what was used, so a file of any size is read in constant memory. What a record's bytes mean is not its business.
+//! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MOST_NEEDED`] bytes, gives what it has and drops what
+//! was used, so a file of any size is read in constant memory. It does not interpret the bytes of a record.
 //!
-//! Invariant: any bytes are fine. Every answer but [`DecoderStep::More`] uses at least one byte, and [`DecoderStep::More`] asks for
-//! more than there is, up to a fixed limit; so reading comes to an end.
+//! Invariant: any bytes are fine. Every step but [`DecoderStep::More`] uses at least one byte, and [`DecoderStep::More`] asks for
+//! more than there is, up to a fixed limit. So reading ends.
 
 pub mod block;
 mod classic;
@@ -16,7 +16,7 @@ mod ng;
 #[cfg(test)]
 mod tests;
 
-/// A decoder never asks for more bytes than this at once.
+/// Most bytes that a decoder asks for at once.
 pub const MOST_NEEDED: usize = MOST_BLOCK;
 /// The longest block with a packet that is believed; a longer one is damage, not data.
 const MOST_BLOCK: usize = 1 << 20;
@@ -26,28 +26,28 @@ pub const ETHERNET: u16 = 1;
 /// A packet of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureRecord<'a> {
-    /// What was kept of it.
+    /// Captured bytes.
     pub bytes: &'a [u8],
-    /// How long it was.
+    /// Length of the packet on the wire.
     pub full_len: u32,
-    /// When it was captured, nanoseconds since 1970; `None` where the file does not say.
+    /// Time of the capture, nanoseconds since 1970; `None` where the file does not say.
     pub at_ns: Option<u64>,
-    /// What its bytes begin with: a LINKTYPE number, [`ETHERNET`] for Ethernet.
+    /// Link type of its bytes: a LINKTYPE number, [`ETHERNET`] for Ethernet.
     pub link_type: u16,
-    /// Whether the file says that its bytes end with a frame check sequence of four bytes; `None` if it says nothing.
+    /// True if the file says that its bytes end with a frame check sequence of four bytes; `None` if it says nothing.
     pub has_fcs: Option<bool>,
     /// Set if it was merged from several packets, and its writer says so ([`merged`]): payload bytes of each of them.
     pub merged: Option<u16>,
 }
 
 impl CaptureRecord<'_> {
-    /// Whether a snap length cut it.
+    /// Reports whether a snap length cut it.
     pub fn is_cut(&self) -> bool {
         usize::try_from(self.full_len).is_ok_and(|full| full > self.bytes.len())
     }
 }
 
-/// What the front of the input is.
+/// The first element of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecoderStep<'a> {
     /// A packet; it takes `used` bytes.
@@ -56,13 +56,13 @@ pub enum DecoderStep<'a> {
         /// Bytes of the input to drop.
         used: usize,
     },
-    /// Nothing of interest: the caller drops this many bytes, which may be more than it has.
+    /// No packet: the caller drops this many bytes, which may be more than it has.
     Skip(u64),
     /// This many bytes in all are needed to decide. At the end of a file it means that the file was cut here.
     More(usize),
 }
 
-/// Why the bytes are no capture file, or from here on none any more.
+/// Reasons why the bytes are no capture file, or from here on none any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureDamage {
@@ -72,7 +72,7 @@ pub enum CaptureDamage {
     /// A version whose layout is not known.
     #[error("it has format version {0}, which packetrig cannot read")]
     Version(u16),
-    /// A length that cannot be.
+    /// A length that no capture file has.
     #[error("it contains an impossible length of {0} bytes")]
     Length(u64),
     /// A packet of an interface that was not described.
@@ -125,12 +125,12 @@ impl Default for CaptureDecoder {
 }
 
 impl CaptureDecoder {
-    /// At the beginning of a file.
+    /// A decoder at the beginning of a file.
     pub fn new() -> Self {
         Self(DecoderFormat::Unknown)
     }
 
-    /// Looks at the front of `input`, the bytes that follow those used so far.
+    /// Decodes the front of `input`: the bytes that follow those used so far.
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
         match &mut self.0 {
             DecoderFormat::Unknown => self.begin(input),
@@ -141,7 +141,7 @@ impl CaptureDecoder {
 
     fn begin<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
         let Some(magic) = ByteOrder::Big.u32(input, 0) else { return Ok(DecoderStep::More(4)) };
-        // The magic of a section header reads the same in either byte order, so it can be told before the order is known.
+        // The magic of a section header reads the same in either byte order, so it is recognised before the order is known.
         if magic == ng::SECTION {
             let mut section = ng::PcapngSection::new();
             let step = section.next(input)?;

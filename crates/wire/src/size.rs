@@ -1,10 +1,10 @@
-//! The size of frame `n`.
+//! Returns the size of frame `n`.
 
 use crate::pattern::mix;
 use packetrig_units::FrameSize;
 use serde::{Deserialize, Serialize};
 
-/// How frame sizes vary. FCS included.
+/// Variation of the frame sizes, FCS included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SizePattern {
     Fixed(FrameSize),
@@ -39,7 +39,7 @@ pub struct SizeMix {
 impl SizeMix {
     /// A mix of (size, weight); `None` if all weights are zero.
     pub fn new(weights: &[(FrameSize, u32)]) -> Option<Self> {
-        // By their common divisor, so that the period is as short as the proportions allow.
+        // Divided by their common divisor, so that the period is as short as the proportions allow.
         let divisor = weights.iter().fold(0, |d, (_, w)| gcd(d, u64::from(*w)));
         if divisor == 0 {
             return None;
@@ -73,7 +73,7 @@ impl SizeMix {
         self.sizes[index.min(self.sizes.len() - 1)].0
     }
 
-    /// (size, frames per period).
+    /// Iterates over pairs of a size and its frames per period.
     pub fn shares(&self) -> impl Iterator<Item = (FrameSize, u64)> {
         let mut before = 0;
         self.sizes.iter().map(move |(size, end)| {
@@ -85,7 +85,7 @@ impl SizeMix {
 }
 
 impl SizePattern {
-    /// The size of frame `n`.
+    /// Returns the size of frame `n`.
     pub fn at(&self, n: u64) -> FrameSize {
         match self {
             Self::Fixed(size) => *size,
@@ -102,7 +102,7 @@ impl SizePattern {
         }
     }
 
-    /// How many different sizes an increment goes through.
+    /// Number of different sizes that an increment goes through.
     fn steps(&self) -> u64 {
         match self {
             Self::Increment { start, end, step } => {
@@ -112,7 +112,7 @@ impl SizePattern {
         }
     }
 
-    /// The smallest size that can occur.
+    /// Returns the smallest size that can occur.
     pub fn min(&self) -> FrameSize {
         match self {
             Self::Fixed(size) | Self::Increment { start: size, .. } | Self::Random { min: size, .. } => *size,
@@ -120,16 +120,17 @@ impl SizePattern {
         }
     }
 
-    /// The largest size that can occur.
+    /// Returns the largest size that can occur.
     pub fn max(&self) -> FrameSize {
         match self {
             Self::Fixed(size) | Self::Random { max: size, .. } => *size,
+            // Not `end`: the last step may fall short of it.
             Self::Increment { .. } => self.at(self.steps() - 1),
             Self::Weighted(mix) => mix.shares().map(|(size, _)| size).max().unwrap_or(FrameSize::MIN),
         }
     }
 
-    /// Every size it can give, each once.
+    /// Lists every size that can occur, each once.
     pub fn all(&self) -> Vec<FrameSize> {
         let mut sizes: Vec<FrameSize> = match self {
             Self::Fixed(size) => vec![*size],
@@ -142,7 +143,7 @@ impl SizePattern {
         sizes
     }
 
-    /// The mean size as an exact fraction: (sum of bytes, number of frames) over one period or, for random
+    /// Returns the mean size as an exact fraction: (sum of bytes, number of frames) over one period or, for random
     /// sizes, of the distribution.
     pub fn mean(&self) -> (u64, u64) {
         match self {

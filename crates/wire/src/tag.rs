@@ -1,5 +1,5 @@
-//! The test tag: the last bytes of a test frame's payload. By it the receiver recognises the frame, whatever the device
-//! under test did to the headers.
+//! The test tag: the last bytes of a test frame's payload. The receiver recognises the frame by it, even if the device under
+//! test has changed the headers.
 //!
 //! It sits at the *end*: headers pushed, popped or rewritten in front do not move it. A receiver looks at the end
 //! of the frame, then at the end of the IP packet (a device may have padded a short frame).
@@ -18,14 +18,14 @@
 //! | mark  |stream(12)|sequence(20)|
 //! +-------+----------+------------+
 //! ```
-//! *mark* is a keyed hash of the other fields but the check: it tells a tag from chance and from an earlier run's
-//! frames. *check* is the complement of the one's-complement sum of the payload in front of the tag, for receivers
-//! that hold no template; those that do compare every byte (see [`crate::FrameTemplate::verify`]).
+//! *mark* is a keyed hash of the other fields but the check: it distinguishes a tag from chance and from tags of an earlier
+//! run. *check* is the complement of the one's-complement sum of the payload in front of the tag, for receivers that hold no
+//! template; those that do compare every byte (see [`crate::FrameTemplate::verify`]).
 
 use crate::pattern::mix;
 use serde::{Deserialize, Serialize};
 
-/// Streams the short form can tell apart.
+/// Number of streams that the short form can distinguish.
 pub const SHORT_STREAMS: usize = 1 << 12;
 const TIME_BITS: u32 = 48;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
@@ -36,7 +36,7 @@ const MAX_VLAN_TAGS: usize = 4;
 #[serde(transparent)]
 pub struct TagKey(pub u64);
 
-/// Which form a frame carries.
+/// Forms of the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TagForm {
@@ -75,10 +75,10 @@ impl TagForm {
     }
 }
 
-/// What a tag says.
+/// Contents of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameTag {
-    /// Which form it was.
+    /// Form in which it was written.
     pub form: TagForm,
     /// The stream's number in the plan, below [`SHORT_STREAMS`] in the short form.
     pub stream: u16,
@@ -135,7 +135,7 @@ impl FrameTag {
     }
 }
 
-/// What a sender puts in.
+/// Values that a sender puts into the tags of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagStamp {
     pub key: TagKey,
@@ -162,7 +162,7 @@ impl TagStamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundTag {
     pub tag: FrameTag,
-    /// What it says of the payload in front of it: the complement of its sum. Absent in the short form.
+    /// Check of the payload in front of the tag: the complement of its sum. Absent in the short form.
     pub check: Option<u16>,
     /// Offset in the frame just behind the tag: the end of the payload.
     pub end: usize,
@@ -173,9 +173,8 @@ pub fn find(frame: &[u8], key: TagKey) -> Option<FoundTag> {
     candidates(frame, key).next()
 }
 
-/// Everything in a frame without FCS that looks like a tag of `key`, the likeliest first. Chance makes a false one in
-/// front of a short tag about once in 65 536 frames, so count no frame before [`crate::FrameTemplate::verify`] has compared
-/// it.
+/// Everything in a frame without FCS that looks like a tag of `key`, the likeliest first. Chance makes a false one in front
+/// of a short tag about once in 65 536 frames, so count no frame before [`crate::FrameTemplate::verify`] has compared it.
 pub fn candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTag> {
     // The end of the frame first, where nearly every tag is. The end of the IP packet is looked for only if that fails.
     let padded = std::iter::once_with(|| ip_end(frame).filter(|end| *end < frame.len())).flatten();
@@ -192,7 +191,7 @@ fn full_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
     (found.tag.mark(key).to_be_bytes() == mark).then_some(found)
 }
 
-/// What the bytes before `end` say if they are a full tag, of whatever run.
+/// Reads the bytes before `end` as a full tag, of any run.
 pub(crate) fn unverified_full_tag(frame: &[u8], end: usize) -> Option<FoundTag> {
     let bytes: &[u8; 16] = frame.get(..end)?.last_chunk()?;
     let tag = FrameTag {
@@ -212,7 +211,7 @@ fn short_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
     (tag.mark(key).to_be_bytes() == bytes[..2]).then_some(FoundTag { tag, check: None, end })
 }
 
-/// Where the IP packet of a frame ends by its own length field.
+/// Offset at which the IP packet of a frame ends, by its own length field.
 fn ip_end(frame: &[u8]) -> Option<usize> {
     let mut at = 12;
     for _ in 0..MAX_VLAN_TAGS {
@@ -229,7 +228,7 @@ fn ip_end(frame: &[u8]) -> Option<usize> {
     Some(at + 2 + length)
 }
 
-/// A big-endian word, if the frame is that long.
+/// Reads a big-endian word, if the frame is long enough.
 pub(crate) fn word(frame: &[u8], at: usize) -> Option<u16> {
     frame.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }

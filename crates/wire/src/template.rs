@@ -25,21 +25,21 @@ use serde::{Deserialize, Serialize};
 
 /// Shortest frame without FCS: a device may pad up to this.
 const PADDED: usize = 60;
-/// The type that says that an 802.1Q tag follows.
+/// The type that announces an 802.1Q tag.
 const VLAN: [u8; 2] = [0x81, 0];
 
-/// What the frames of a stream look like.
+/// Description of a stream's frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameSpec {
     /// Headers in wire order; an empty list means one Ethernet header.
     pub headers: Vec<PacketHeader>,
     pub size: SizePattern,
     pub payload: PayloadPattern,
-    /// Whether frames carry a test tag where one fits. Without it the payload stays byte-exact.
+    /// True if frames carry a test tag where one fits. Without it the payload stays byte-exact.
     pub tagged: bool,
 }
 
-/// Why a spec cannot be compiled.
+/// Reasons why a spec cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -57,12 +57,13 @@ pub enum Error {
     },
 }
 
-/// Which frame of a stream. A plain number is both: a stream that is started once sends frame `n` of its patterns as number `n`.
+/// Identifies a frame of a stream. A plain number is both: a stream that is started once sends frame `n` of its
+/// patterns as number `n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameIndex {
     /// Its number in the tag: how many frames the stream sent before it.
     pub number: u64,
-    /// Which frame of the patterns it is: patterns start again with every start of the stream.
+    /// Its index in the patterns, which start again with every start of the stream.
     pub index: u64,
 }
 
@@ -72,7 +73,7 @@ impl From<u64> for FrameIndex {
     }
 }
 
-/// How an arrived frame compares with the one sent.
+/// Result of comparing an arrived frame with the one sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameComparison {
     /// Byte for byte as sent.
@@ -120,7 +121,7 @@ enum ChecksumCover {
     },
 }
 
-/// Where the addresses of a pseudo-header are in the frame.
+/// Position of a pseudo-header's addresses in the frame.
 #[derive(Clone, Copy, Debug)]
 struct PseudoHeader {
     addresses: usize,
@@ -145,7 +146,7 @@ pub struct FrameTemplate {
 }
 
 impl FrameTemplate {
-    /// What it was made from.
+    /// Returns the spec that it was compiled from.
     pub fn spec(&self) -> &FrameSpec {
         &self.spec
     }
@@ -155,18 +156,19 @@ impl FrameTemplate {
         self.header_len
     }
 
-    /// Whether every frame has an 802.1Q tag behind its addresses. Interfaces take four bytes more of such a frame.
+    /// Reports whether every frame has an 802.1Q tag behind its addresses. Interfaces take four bytes more of such a frame.
     pub fn begins_with_tag(&self) -> bool {
+        // A type that varies announces a tag in some frames only.
         let is_constant = self.constant.get(12..14).is_some_and(|mask| mask == [0xff; 2]);
         is_constant && self.image[..self.header_len].get(12..14).is_some_and(|found| found == VLAN)
     }
 
-    /// Size of frame `n`, FCS included.
+    /// Returns the size of frame `n`, FCS included.
     pub fn size(&self, n: u64) -> FrameSize {
         self.spec.size.at(n)
     }
 
-    /// The tag form a frame of this size carries; `None` if untagged or if nothing fits.
+    /// Returns the form of tag that a frame of this size carries; `None` if it is untagged, or if no form fits.
     pub fn tag_form(&self, size: FrameSize) -> Option<TagForm> {
         if !self.spec.tagged {
             return None;
@@ -174,7 +176,7 @@ impl FrameTemplate {
         TagForm::fitting(size.kernel_len().saturating_sub(self.header_len))
     }
 
-    /// Whether frames of this stream may carry a tag of this form.
+    /// Reports whether frames of this stream may carry a tag of this form.
     pub fn has_tag_form(&self, form: TagForm) -> bool {
         let sizes = [self.spec.size.min(), self.spec.size.max()];
         sizes.into_iter().any(|size| self.tag_form(size) == Some(form))
@@ -196,8 +198,8 @@ impl FrameTemplate {
         len
     }
 
-    /// Compares an arrived frame, whose tag was `found` and which is the `nth`, with what was sent.
-    /// `scratch` must hold `header_len()` bytes.
+    /// Compares an arrived frame, whose tag was `found` and which is the `nth`, with the frame that was sent. `scratch`
+    /// must hold `header_len()` bytes.
     pub fn verify(
         &self,
         nth: impl Into<FrameIndex>,
@@ -234,8 +236,8 @@ impl FrameTemplate {
         if frame[..start] == *head { FrameComparison::Intact } else { FrameComparison::Altered }
     }
 
-    /// Whether a frame has this stream's headers wherever they do not vary. Tells whose frame it was when its tag is
-    /// damaged; a device that rewrites headers defeats it.
+    /// Reports whether a frame has this stream's headers wherever they do not vary. It finds the stream of a frame with a
+    /// damaged tag, unless a device has rewritten the headers.
     pub fn has_headers_of(&self, frame: &[u8]) -> bool {
         frame.len() > self.header_len
             && frame
@@ -245,7 +247,7 @@ impl FrameTemplate {
                 .all(|((got, sent), mask)| (got ^ sent) & mask == 0)
     }
 
-    /// The tag of frame number `n`, empty if it carries none.
+    /// Writes the tag of frame number `n` into `out` and returns it; empty if the frame carries none.
     fn tail<'a>(
         &self,
         n: u64,
@@ -253,6 +255,7 @@ impl FrameTemplate {
         stamp: TagStamp,
         out: &'a mut [u8; TagForm::LONGEST],
     ) -> &'a [u8] {
+        // The short form has 12 bits for the stream: a larger number would be taken for another stream.
         let form = self
             .tag_form(size)
             .filter(|form| *form == TagForm::Full || usize::from(stamp.stream) < SHORT_STREAMS);
@@ -279,7 +282,7 @@ impl FrameTemplate {
         }
     }
 
-    /// The value of a checksum field, which is zero in `head` so far.
+    /// Computes the value of a checksum field, which is zero in `head` so far.
     fn checksum(&self, check: &ChecksumField, len: usize, tail: &[u8], head: &[u8]) -> u16 {
         let good = !match check.covers {
             ChecksumCover::Header { start, end } => sum(&head[start..end]),

@@ -7,22 +7,23 @@
 //! Copies of one direction are numbered from 1 without a gap, so a log of them shows which are missing. The length is
 //! that of the frame as it arrived, without FCS, also when the copy was cut.
 //!
-//! Invariant: [`split`] gives back exactly what [`TapTrailer::encode`] was made of. `crates/sys/bpf/tap.bpf.c` writes the same.
+//! Invariant: [`split`] returns exactly the values that [`TapTrailer::encode`] wrote.
+//! `crates/sys/bpf/tap.bpf.c` writes the same.
 
 /// Bytes of a trailer.
 pub const LEN: usize = 24;
-/// What it begins with; the last byte is the version.
+/// First bytes of a trailer; the last of them is the version.
 pub const MARK: [u8; 4] = *b"prT1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapTrailer {
-    /// Where the frame arrived: 0 at the tap's first interface, 1 at its second.
+    /// Interface at which the frame arrived: 0 is the tap's first one, 1 its second.
     pub direction: u8,
     /// Bytes of the frame, without FCS.
     pub full_len: u16,
-    /// Of the copies of this direction, from 1.
+    /// Number among the copies of this direction, from 1.
     pub number: u64,
-    /// When the frame arrived, nanoseconds since 1970.
+    /// Time at which the frame arrived, nanoseconds since 1970.
     pub at_ns: u64,
 }
 
@@ -38,7 +39,7 @@ impl TapTrailer {
     }
 }
 
-/// The frame in front of a trailer, and the trailer; `None` for a frame that has none.
+/// Splits a copy into the frame and its trailer; `None` for a frame that has none.
 pub fn split(copy: &[u8]) -> Option<(&[u8], TapTrailer)> {
     let (frame, bytes) = copy.split_last_chunk::<LEN>()?;
     let [m0, m1, m2, m3, direction, reserved, l0, l1, numbers @ ..] = *bytes;

@@ -49,7 +49,7 @@ pub(super) enum JumpCondition {
     AnyBit,
 }
 
-/// Where a value for A or X comes from that is not in the frame.
+/// A source of a value for A or X, other than the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueSource {
     Constant(u32),
@@ -112,9 +112,12 @@ fn op(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
     Some(match insn.code & 7 {
         0 => load(insn)?,
         1 => match insn.code {
+            // BPF_MSH: tcpdump skips the options of an IPv4 header with it.
             0xb1 => BpfOperation::LoadHeaderLength(k),
+            // The codes of LDX are those of LD plus one.
             code => BpfOperation::Set(BpfRegister::X, value(code & !1, k)?),
         },
+        // A store has neither a size nor a mode, so every other code of its class is invalid.
         2 if insn.code == 2 => BpfOperation::Store(BpfRegister::A, cell(k)?),
         3 if insn.code == 3 => BpfOperation::Store(BpfRegister::X, cell(k)?),
         4 if insn.code == 0x84 => BpfOperation::Negate,
@@ -156,7 +159,7 @@ fn cell(k: u32) -> Option<usize> {
     usize::try_from(k).ok().filter(|cell| *cell < MEMORY)
 }
 
-/// Bit 3 chooses between the constant and X.
+/// Decodes the second operand: bit 3 chooses between the constant and X.
 fn operand(insn: ClassicInsn) -> SecondOperand {
     if insn.code & 8 == 0 { SecondOperand::K(insn.k) } else { SecondOperand::X }
 }
@@ -175,6 +178,7 @@ fn alu(insn: ClassicInsn) -> Option<BpfOperation> {
         0xa0 => AluOperation::Xor,
         _ => return None,
     };
+    // The class and the operation are in the low byte; the high byte must be zero.
     let known = insn.code < 0x100;
     known.then(|| BpfOperation::Alu(operation, operand(insn)))
 }
@@ -191,6 +195,7 @@ fn branch(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
     known.then(|| BpfOperation::Branch {
         condition,
         with: operand(insn),
+        // Offsets count from the next instruction.
         yes: at + 1 + usize::from(insn.jt),
         no: at + 1 + usize::from(insn.jf),
     })

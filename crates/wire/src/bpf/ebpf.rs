@@ -11,7 +11,8 @@ pub struct EbpfInsn {
     pub imm: i32,
 }
 
-/// What follows where a translated filter has decided. Each must end in `exit` or a tail call and its `exit`.
+/// Instructions that follow the decision of a translated filter. Each ending must end in `exit`, or in a tail
+/// call and its `exit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterEndings<'a> {
     /// For frames that pass.
@@ -68,9 +69,10 @@ pub(super) mod jump {
 }
 
 impl EbpfInsn {
-    /// As the kernel takes it on this machine.
+    /// Encodes the instruction as the kernel takes it on this machine.
     pub fn to_bytes(self) -> [u8; 8] {
-        // The kernel declares the two registers as bit fields of one byte, whose order follows that of the machine.
+        // The kernel declares the two registers as bit fields of one byte, whose order follows the byte order of the
+        // machine.
         let registers =
             if cfg!(target_endian = "big") { self.dst << 4 | self.src } else { self.src << 4 | self.dst };
         let [off0, off1] = self.off.to_ne_bytes();
@@ -78,7 +80,7 @@ impl EbpfInsn {
         [self.code, registers, off0, off1, imm0, imm1, imm2, imm3]
     }
 
-    /// An instruction as the kernel holds it on a little-endian machine.
+    /// Decodes an instruction as the kernel holds it on a little-endian machine.
     pub fn from_word(word: u64) -> Self {
         let [code, registers, off0, off1, imm @ ..] = word.to_le_bytes();
         Self {
@@ -135,6 +137,7 @@ impl EbpfInsn {
 
     /// Compares all 64 bits with a constant.
     pub(super) fn jump_if_wide(condition: u8, dst: u8, k: u32) -> Self {
+        // The kernel extends the constant with its sign; all callers pass less than 2^31.
         Self { code: CLASS_JUMP | condition, dst, imm: k.cast_signed(), ..Self::default() }
     }
 

@@ -12,7 +12,7 @@ struct BpfMachine {
     memory: [u32; MEMORY],
 }
 
-/// What the program returns; 0 is "no match".
+/// Runs the program on a frame and returns its result; 0 is "no match".
 pub(super) fn run(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> u32 {
     let mut machine = BpfMachine::default();
     let mut next = 0;
@@ -41,9 +41,11 @@ impl BpfMachine {
     fn step(&mut self, op: BpfOperation, bytes: &[u8], full_len: u32) -> Option<()> {
         match op {
             BpfOperation::Load(width, at) => self.a = read(bytes, width, at)?,
+            // An index that overflows is outside the frame; it must not wrap around to its beginning.
             BpfOperation::LoadIndexed(width, at) => self.a = read(bytes, width, self.x.checked_add(at)?)?,
             BpfOperation::LoadHeaderLength(at) => self.x = (read(bytes, LoadWidth::Byte, at)? & 0xf) * 4,
             BpfOperation::Set(register, value) => *self.register(register) = self.value(value, full_len),
+            // In bounds: `decode` refuses cells beyond the memory.
             BpfOperation::Store(register, cell) => self.memory[cell] = *self.register(register),
             BpfOperation::Alu(alu, operand) => self.a = self.compute(alu, self.operand(operand))?,
             BpfOperation::Negate => self.a = self.a.wrapping_neg(),

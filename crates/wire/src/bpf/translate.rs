@@ -12,7 +12,7 @@ use super::decode::{
 use super::ebpf::register::{A, CONTEXT, DATA, END, FRAME, SCRATCH, X};
 use super::{EbpfInsn, FilterEndings, MEMORY, ProgramRefusal, ebpf::alu, ebpf::jump};
 
-/// How far behind the start of a frame the verifier lets a program look.
+/// Greatest offset behind the start of a frame that the verifier lets a program read.
 const REACH: u32 = 0xffff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ enum CodeLabel {
     Mismatch,
 }
 
-/// Whether an operation continues with the next one.
+/// Tells whether an operation continues with the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextOperation {
     On,
@@ -238,7 +238,7 @@ impl TranslatedCode {
         self.emit(insn);
     }
 
-    /// Appends what the caller wants at a label, if anything leads there.
+    /// Appends the caller's instructions at a label, if a jump leads there.
     fn ending(&mut self, label: CodeLabel, insns: &[EbpfInsn]) -> usize {
         let start = self.insns.len();
         if self.jumps.iter().any(|(_, to)| *to == label) {
@@ -264,7 +264,7 @@ fn number(register: BpfRegister) -> u8 {
     }
 }
 
-/// Where a cell of memory is on the stack.
+/// Returns the stack offset of a cell of memory.
 fn offset_of(cell: usize) -> i16 {
     // `decode` lets no cell beyond the memory pass: sixteen words, 64 bytes below the frame pointer.
     debug_assert!(cell < MEMORY, "cell {cell} is outside the memory");

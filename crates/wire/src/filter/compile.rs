@@ -5,7 +5,7 @@
 //!                      -> last byte inside the frame? -> words of up to 4 bytes: load, and, compare -> next | reject
 //!  accept
 //! ```
-//! Loops do not exist in classic BPF, so the way over VLAN tags is written out [`MOST_TAGS`] times. Jumps reach 255
+//! Loops do not exist in classic BPF, so the step over a VLAN tag is written out [`MOST_TAGS`] times. Jumps reach 255
 //! instructions: each condition ends with its own rejection.
 
 use super::{FieldCondition, FilterBase, TAGS};
@@ -19,7 +19,7 @@ struct LoadCodes {
     indexed: u16,
 }
 
-// The same as in `FilterBase::find`, as wide as instructions have them.
+// Values of `FilterBase::find`, in the width of instructions.
 const ETHER_TYPE: u32 = 12;
 const MOST_TAGS: u8 = 8;
 const _: () = assert!(ETHER_TYPE as usize == super::ETHER_TYPE && MOST_TAGS as usize == super::MOST_TAGS);
@@ -51,7 +51,7 @@ pub(super) fn compile(conditions: &[FieldCondition]) -> Result<FilterProgram, Pr
     FilterProgram::new(code.insns)
 }
 
-/// Where the program continues after a condition.
+/// The point at which the program continues after a condition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConditionExit {
     Next,
@@ -60,7 +60,7 @@ enum ConditionExit {
 
 struct FilterCode {
     insns: Vec<ClassicInsn>,
-    /// Whether X says where the type stands that is behind all VLAN tags.
+    /// True once X is the offset of the type behind all VLAN tags.
     is_found: bool,
 }
 
@@ -90,7 +90,7 @@ impl FilterCode {
         self.compare(condition, start);
     }
 
-    /// Sets X to where the type stands that is behind all VLAN tags.
+    /// Sets X to the offset of the type behind all VLAN tags.
     fn find(&mut self) {
         /// Instructions of one step over a tag.
         const STEP: u8 = 7;
@@ -119,7 +119,7 @@ impl FilterCode {
     /// `start`: bytes from the beginning of the frame, or from X, to the base.
     fn compare(&mut self, condition: &FieldCondition, start: u32) {
         if condition.bits == 0 {
-            // Nothing is looked at, so it is as wanted.
+            // No bit is compared, so the condition matches.
             if condition.negate {
                 self.emit(RETURN, 0, 0, 0);
             }
@@ -151,7 +151,7 @@ impl FilterCode {
         self.end(&jumps, found, otherwise);
     }
 
-    /// Behind the last comparison: all were equal. A comparison that was not goes `otherwise`.
+    /// Ends a condition. The code behind the last comparison runs if all were equal; a failed comparison jumps to `otherwise`.
     fn end(&mut self, jumps: &[usize], found: ConditionExit, otherwise: ConditionExit) {
         if found == ConditionExit::Next {
             if jumps.is_empty() {
@@ -179,8 +179,8 @@ struct ComparedPart {
     wanted: u32,
 }
 
-/// What is compared in `len` bits from bit `from` of the bytes that hold a condition of `bits` bits. The first `before` bits
-/// of these bytes are not its own.
+/// Returns the compared bits among `len` bits from bit `from` of the bytes that hold a condition of `bits` bits. The first
+/// `before` bits of these bytes are not its own.
 fn compared_part(condition: &FieldCondition, bits: u32, before: u32, from: u32, len: u32) -> ComparedPart {
     let mut care = 0;
     let mut wanted = 0;
@@ -197,7 +197,7 @@ fn compared_part(condition: &FieldCondition, bits: u32, before: u32, from: u32, 
     ComparedPart { care, wanted }
 }
 
-/// The length of a jump, which is known to fit.
+/// Narrows the length of a jump, which is known to fit.
 fn near(distance: usize) -> u8 {
     debug_assert!(distance <= 255, "a jump over {distance} instructions");
     distance.to_le_bytes()[0]

@@ -22,8 +22,8 @@ pub struct PacketLayers {
     pub type_at: usize,
     /// The outermost IP header.
     pub ip: Option<IpLayer>,
-    /// The transport header right behind it: absent in later fragments, and where the frame is shorter than its IP packet
-    /// says.
+    /// The transport header right behind it: absent in later fragments, and where the frame is shorter than
+    /// its IP packet says.
     pub transport: Option<TransportLayer>,
 }
 
@@ -32,9 +32,10 @@ pub struct IpLayer {
     pub at: usize,
     /// Version 6, not 4.
     pub is_v6: bool,
-    /// Whether this is one of several fragments.
+    /// True if this is one of several fragments.
     pub is_fragment: bool,
-    /// Whether the destination in the header is the one that the transport checksum covers; not if there is a route to go.
+    /// True if the destination in the header is the one that the transport checksum covers. A source route with segments
+    /// left makes it false.
     pub is_final: bool,
 }
 
@@ -44,22 +45,22 @@ pub struct TransportLayer {
     pub protocol: u8,
     /// Its payload, by the lengths of the headers.
     pub payload: Range<usize>,
-    /// Where its checksum is; `None` if it has none, or if it says that it was not computed.
+    /// Offset of its checksum; `None` if it has none, or if the checksum says that it was not computed.
     pub checksum_at: Option<usize>,
 }
 
 impl TransportLayer {
-    /// Whether the checksum covers the IP addresses, too.
+    /// Reports whether the checksum covers the IP addresses, too.
     pub fn covers_addresses(&self) -> bool {
         self.protocol != ICMP
     }
 
-    /// Whether zero as a checksum means that there is none.
+    /// Reports whether zero as a checksum means that there is none.
     pub fn never_zero(&self) -> bool {
         matches!(self.protocol, UDP | UDP_LITE)
     }
 
-    /// Whether the payload is the sender's own, not a part of the protocol.
+    /// Reports whether the payload is the sender's own, not a part of the protocol.
     pub fn has_free_payload(&self, frame: &[u8]) -> bool {
         let kind = frame.get(self.at);
         match self.protocol {
@@ -72,7 +73,7 @@ impl TransportLayer {
     }
 }
 
-/// What IP says of the packet it carries.
+/// The packet that an IP header carries, by its own fields.
 struct CarriedPacket {
     protocol: u8,
     at: usize,
@@ -103,7 +104,7 @@ impl PacketLayers {
     }
 }
 
-/// An IP header, and what it carries if that begins in this frame.
+/// An IP header, and the packet that it carries if that begins in this frame.
 struct FoundIp {
     ip: IpLayer,
     carried: Option<CarriedPacket>,
@@ -178,7 +179,7 @@ fn extensions(
 
 fn transport(frame: &[u8], carried: &CarriedPacket) -> Option<TransportLayer> {
     let CarriedPacket { protocol, at, end, is_first } = *carried;
-    // A frame that was cut lacks a part of what its checksum covers: nothing in it can be corrected.
+    // A frame that was cut lacks a part of the bytes that its checksum covers, so it cannot be corrected.
     if !is_first || end > frame.len() {
         return None;
     }
@@ -192,7 +193,7 @@ fn transport(frame: &[u8], carried: &CarriedPacket) -> Option<TransportLayer> {
     let least = if protocol == TCP { 20 } else { 8 };
     let is_whole = header_len >= least && at + header_len <= end;
     let checksum = word(frame, checksum_at)?;
-    // RFC 768: a UDP checksum of zero was not computed. Correcting it would make a checksum of nothing.
+    // RFC 768: a UDP checksum of zero was not computed. Correcting it would make a checksum without a meaning.
     let has_checksum = checksum != 0 || protocol != UDP;
     is_whole.then(|| TransportLayer {
         at,

@@ -14,15 +14,15 @@ use std::cmp::Reverse;
 pub enum OtherRun {
     /// The one whose key is at this place of the known keys.
     Known(usize),
-    /// A run that this machine does not know.
+    /// An unknown run.
     Unknown,
 }
 
 /// A known run, and how many frames of it have come.
 pub type KnownRun = (TagKey, u64);
 
-/// The run of a frame that is not of this run, if it is of any. `began` and `arrived` are times of the sender's clock: the
-/// start of this run, and now.
+/// Finds the run of a frame that is not of this run. `began` and `arrived` are times of the sender's clock: the start of
+/// this run, and now.
 ///
 /// A mark fits a wrong key once in 65 536 times, which does happen with many keys and frames. If the marks of several runs
 /// fit, the frame belongs to the run with the most frames so far.
@@ -32,7 +32,7 @@ pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> 
         tag::candidates(frame, *key)
             .any(|found| is_earlier(&found, began, arrived) || is_intact(frame, &found))
     });
-    // Chance fits any key; the run of most frames is the likeliest, and among equals the first.
+    // A mark fits any key by chance; the run with most frames is the likeliest, and among equals the first.
     if let Some((place, _)) = fitting.max_by_key(|(place, (_, frames))| (*frames, Reverse(*place))) {
         return Some(OtherRun::Known(place));
     }
@@ -43,7 +43,7 @@ pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> 
     (fits && is_earlier(&found, began, arrived)).then_some(OtherRun::Unknown)
 }
 
-/// Whether a tag says that its frame was sent before this run began.
+/// Reports whether a tag says that its frame was sent before this run began.
 fn is_earlier(found: &FoundTag, began: u64, arrived: u64) -> bool {
     found.tag.sent_at(arrived).is_some_and(|sent| sent < began)
 }
@@ -87,7 +87,7 @@ mod tests {
         };
         assert_eq!(look(&full, &[TagKey(9), THEIRS]), Some(OtherRun::Known(1)));
         assert_eq!(look(&full, &[]), Some(OtherRun::Unknown));
-        // A short tag has no time: only the key tells it.
+        // A short tag has no time, so only the key identifies it.
         let short = frame(10, THEIRS, 7, 0);
         assert_eq!((look(&short, &[THEIRS]), look(&short, &[])), (Some(OtherRun::Known(0)), None));
     }
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// What docs/book/tag.md says of short tags: about 1 in 65 536 frames of another run looks like one of this run by its mark.
+    /// Checks the number in docs/book/tag.md: about 1 in 65 536 short tags of another run has a mark of this run.
     #[test]
     fn one_in_65536_short_tags_of_another_run_has_the_mark_of_this_one() {
         let frames = 400_000u64;

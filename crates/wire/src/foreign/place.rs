@@ -20,14 +20,14 @@ pub struct TagPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TransportChecksum {
     at: usize,
-    /// Whether the tag is at an odd distance from where the sum begins.
+    /// True if the tag is at an odd distance from the beginning of the sum.
     odd: bool,
     never_zero: bool,
 }
 
 impl TagPlace {
-    /// Where a tag fits into a frame without FCS; `None` if nowhere: no payload of TCP, UDP or ICMP echo, too little of it,
-    /// or a fragment, whose checksum is elsewhere.
+    /// Finds the place of a tag in a frame without FCS. `None`: there is no payload of TCP, UDP or ICMP echo, or too little
+    /// of it, or this is a fragment, whose checksum is in another frame.
     pub fn of(frame: &[u8]) -> Option<Self> {
         let layers = PacketLayers::of(frame)?;
         let transport = layers.transport.as_ref()?;
@@ -55,7 +55,7 @@ impl TagPlace {
         self.form
     }
 
-    /// Offset behind the tag: the end of the payload.
+    /// Returns the offset behind the tag: the end of the payload.
     pub(super) fn end(&self) -> usize {
         self.at + self.form.bytes()
     }
@@ -78,8 +78,8 @@ impl TagPlace {
     }
 }
 
-/// Compares an arrived frame that was recorded, not made, with what its tag says of it: only the payload can be judged.
-/// `None`: it merely looks like one of ours.
+/// Compares an arrived frame that was recorded, not made, with its tag: only the payload can be checked. `None`: it merely
+/// looks like one of ours.
 pub fn verify(frame: &[u8], found: &FoundTag) -> Option<FrameComparison> {
     let is_full = found.tag.form == TagForm::Full;
     let Some(place) = TagPlace::of(frame) else {

@@ -8,25 +8,25 @@ use std::str::FromStr;
 /// A VLAN tag's priority bits are kept or zero; its type is 802.1Q's.
 const TAG: [u8; 2] = [0x81, 0x00];
 
-/// What is to be changed in every frame.
+/// Changes to make in every frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameRewrite {
     pub src_mac: Option<[u8; 6]>,
     pub dst_mac: Option<[u8; 6]>,
     /// IP networks to move, source and destination; the first that fits counts.
     pub addresses: Vec<AddressMap>,
-    /// What happens to the outermost VLAN tag.
+    /// Change of the outermost VLAN tag.
     pub vlan: Option<VlanEdit>,
 }
 
 /// A change of VLAN tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanEdit {
-    /// A new outermost tag with this number.
+    /// Adds a new outermost tag with this number.
     Push(u16),
-    /// The outermost tag goes; a frame without one stays.
+    /// Removes the outermost tag; a frame without one stays.
     Pop,
-    /// The outermost tag gets this number; a frame without one stays.
+    /// Sets the number of the outermost tag; a frame without one stays.
     Set(u16),
 }
 
@@ -48,7 +48,7 @@ pub struct RewriteError {
 }
 
 impl FrameRewrite {
-    /// Whether it changes nothing.
+    /// Reports whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -165,7 +165,7 @@ fn left_aligned(address: IpAddr) -> u128 {
 }
 
 impl AddressMap {
-    /// Moves an address (4 or 16 bytes) if it is of the network; says whether it is.
+    /// Moves an address (4 or 16 bytes) if it is in the network, and reports whether it is.
     fn apply(&self, address: &mut [u8]) -> bool {
         // Both families as 128 bits from the left: a prefix then means the same in each.
         let from = left_aligned(self.from);

@@ -40,7 +40,7 @@ fn frame(v6: bool, protocol: TestProtocol, vlan: bool, payload: &[u8]) -> Vec<u8
     out
 }
 
-/// Whether the checksums of a frame are those that another library computes.
+/// Reports whether the checksums of a frame are those that another library computes.
 fn is_sound(frame: &[u8]) -> bool {
     let packet = PacketHeaders::from_ethernet_slice(frame).unwrap();
     let ip = packet.net.as_ref().unwrap();

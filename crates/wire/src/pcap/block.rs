@@ -1,31 +1,31 @@
 //! Writes blocks of pcapng: words, options and padding, little-endian. The caller decides which blocks a file has.
 
-/// The lower half of a time or a count.
+/// Returns the lower half of a time or a count.
 pub fn low(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }
 
-/// Words one after the other.
+/// Writes words one after the other.
 pub fn words(out: &mut Vec<u8>, words: &[u32]) {
     for word in words {
         out.extend_from_slice(&word.to_le_bytes());
     }
 }
 
-/// Bytes, and zeros up to the next word; the block is taken to have begun at a word.
+/// Writes bytes, and zeros up to the next word. The block must have begun at a word.
 pub fn padded(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
     out.resize(out.len() + bytes.len().next_multiple_of(4) - bytes.len(), 0);
 }
 
-/// An option. A longer value than it can have is cut.
+/// Writes an option. A value that is too long for its length field is cut.
 pub fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
     words(out, &[u32::from(code) | u32::from(length) << 16]);
     padded(out, &value[..usize::from(length)]);
 }
 
-/// A block: its length stands before and after the body.
+/// Writes a block, with its length before and after the body.
 pub fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     words(out, &[kind, 0]);

@@ -1,5 +1,5 @@
-//! Classic pcap: one header, then packets. The magic number says the byte order, and whether times have micro- or
-//! nanoseconds.
+//! Classic pcap: one header, then packets. The magic number gives the byte order, and the unit of
+//! times (micro- or nanoseconds).
 
 use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MOST_BLOCK};
 
@@ -8,10 +8,10 @@ pub(super) const FILE_HEADER: usize = 24;
 const PACKET_HEADER: usize = 16;
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
-/// The upper half of the link type word: whether it says how long the FCS is, and how long, in units of two bytes.
+/// Flag in the upper half of the link type word: the length of the FCS follows in the top bits, in units of two bytes.
 const FCS_IS_SAID: u32 = 1 << 26;
 
-/// What the header of a file says.
+/// Contents of a file's header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassicFile {
     order: ByteOrder,
@@ -30,7 +30,7 @@ struct ClassicPacketHeader {
 }
 
 impl ClassicFile {
-    /// `None` if the header is not whole.
+    /// Reads the header of a file; `None` if it is not whole.
     pub(super) fn begin(input: &[u8]) -> Result<Option<Self>, CaptureDamage> {
         let ClassicMagic { order, unit_ns } = magic(input).ok_or(CaptureDamage::Magic)?;
         if input.len() < FILE_HEADER {
@@ -41,6 +41,7 @@ impl ClassicFile {
             return Err(CaptureDamage::Version(version));
         }
         let word = order.u32(input, 20).unwrap_or(0);
+        // The top four bits count units of two bytes: 2 is an FCS of four bytes.
         let has_fcs = (word & FCS_IS_SAID != 0).then_some(word >> 28 == 2);
         let link_type = (word & 0xffff) as u16;
         Ok(Some(Self { order, unit_ns, link_type, has_fcs }))
@@ -78,7 +79,7 @@ impl ClassicFile {
     }
 }
 
-/// What the magic number says.
+/// Meaning of the magic number.
 struct ClassicMagic {
     order: ByteOrder,
     /// Nanoseconds in a unit of the fraction.

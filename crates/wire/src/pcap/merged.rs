@@ -1,4 +1,5 @@
-//! How a pcapng file says that a packet in it is several on the wire: by a comment of a fixed form, which people read as well.
+//! The mark of a merged packet in a pcapng file, which is several packets on the wire: a comment of a fixed form,
+//! readable for people, too.
 
 use std::io::Write;
 
@@ -15,7 +16,7 @@ pub struct MergeComment {
 }
 
 impl MergeComment {
-    /// Makes it. Allocates nothing.
+    /// Makes the comment without allocating memory.
     pub fn new(segment_bytes: u16) -> Self {
         let mut text = [0; LONGEST];
         let mut rest = &mut text[..];
@@ -30,7 +31,7 @@ impl MergeComment {
     }
 }
 
-/// The bytes of payload that a comment names; `None` for any other comment.
+/// Reads the bytes of payload from a comment; `None` for any other comment.
 pub fn read_comment(comment: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(comment).ok()?;
     text.strip_prefix(BEFORE)?.strip_suffix(AFTER)?.parse().ok()

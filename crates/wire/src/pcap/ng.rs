@@ -1,11 +1,11 @@
 //! pcapng: sections of blocks. Blocks with packets (enhanced, simple, and the obsolete one) become records; section and
-//! interface headers are noted; everything else is skipped by its length, known or not.
+//! interface headers are kept as state; every other block is skipped by its length.
 
 use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MOST_BLOCK, merged};
 
 /// Type of a section header block; reads the same in either byte order.
 pub(super) const SECTION: u32 = 0x0a0d_0d0a;
-/// Interfaces of a section that are remembered.
+/// Most interfaces of a section that are remembered.
 pub(super) const MOST_INTERFACES: usize = 1 << 16;
 
 const INTERFACE: u32 = 1;
@@ -47,7 +47,7 @@ impl TimeResolution {
     fn ns(self, units: u64) -> u128 {
         let ns = u128::from(units) * 1_000_000_000;
         match self {
-            // Beyond 10^38 nothing of 64 bits is left.
+            // A unit below 10^-38 s leaves none of the 64 bits.
             Self::Decimal(places) => 10u128.checked_pow(places.into()).map_or(0, |unit| ns / unit),
             Self::Binary(places) => ns >> places,
         }
@@ -104,7 +104,7 @@ impl PcapngSection {
         Ok(DecoderStep::Record { record: self.packet(kind, body)?, used })
     }
 
-    /// A section header: it has its own byte order, and no interfaces yet.
+    /// Reads a section header. A section has its own byte order, and no interfaces yet.
     fn section<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
         let Some(magic) = ByteOrder::Little.u32(input, 8) else { return Ok(DecoderStep::More(16)) };
         let order = match magic {
@@ -133,7 +133,7 @@ impl PcapngSection {
         let mut interface = PcapngInterface { link_type, snap_len, resolution, offset: 0, has_fcs: None };
         self.options(&body[8..], |code, value| match (code, value) {
             (RESOLUTION, [byte, ..]) => interface.resolution = TimeResolution::new(*byte),
-            // In bits by the letter of the format, in bytes by the habit of its writers.
+            // The format specifies bits; many writers give bytes.
             (FCS_LENGTH, [byte, ..]) => interface.has_fcs = Some(matches!(byte, 4 | 32)),
             (OFFSET, value) => {
                 interface.offset = self.order.u64(value, 0).map_or(0, u64::cast_signed);
@@ -144,7 +144,7 @@ impl PcapngSection {
         Ok(())
     }
 
-    /// Gives the options of a block to `take`; stops where they end or make no sense.
+    /// Passes the options of a block to `take`; stops at their end, or where they are invalid.
     fn options(&self, mut bytes: &[u8], mut take: impl FnMut(u16, &[u8])) {
         while let (Some(code), Some(len)) = (self.order.u16(bytes, 0), self.order.u16(bytes, 2)) {
             let len = usize::from(len);
@@ -173,7 +173,7 @@ impl PcapngSection {
         let kept = usize::try_from(kept).map_err(|_| short)?;
         let bytes = body[20..].get(..kept).ok_or(CaptureDamage::Length(kept as u64))?;
         let mut record = interface.record(bytes, full_len, Some(interface.at_ns(units)));
-        // Few packets have options.
+        // The check saves a call: few packets have options.
         let options = body.get(20 + kept.next_multiple_of(4)..).unwrap_or_default();
         if kind == ENHANCED && !options.is_empty() {
             self.options(options, |code, value| {
@@ -185,12 +185,13 @@ impl PcapngSection {
         Ok(record)
     }
 
-    /// A word of a block's body, which must be that long.
+    /// Reads a word of a block's body, which must be long enough.
     fn word(&self, body: &[u8], at: usize) -> Result<u32, CaptureDamage> {
         self.order.u32(body, at).ok_or(CaptureDamage::Length(body.len() as u64))
     }
 
-    /// A simple packet says only how long it was: it is of the first interface, and as long as that one keeps.
+    /// Reads a simple packet, which has only its length on the wire: it belongs to the first interface, whose snap
+    /// length limits its bytes.
     fn simple<'a>(&self, full_len: u32, rest: &'a [u8]) -> Result<CaptureRecord<'a>, CaptureDamage> {
         let interface = self.interface_at(0)?;
         let kept = if interface.snap_len == 0 { full_len } else { full_len.min(interface.snap_len) };
@@ -211,7 +212,7 @@ impl PcapngInterface {
     }
 }
 
-/// The length of a block, if it can be one.
+/// Checks the length of a block.
 fn check(length: u32) -> Result<u64, CaptureDamage> {
     let fits = length as usize >= FRAME && length.is_multiple_of(4);
     if fits { Ok(length.into()) } else { Err(CaptureDamage::Length(length.into())) }

@@ -12,8 +12,8 @@ struct KeptRecord {
     link_type: u16,
 }
 
-/// Reads all of `file`, giving the decoder `window` bytes at first and more only when it asks. How it ended: whole, cut, or
-/// damaged.
+/// Reads all of `file`, giving the decoder `window` bytes at first and more only when it asks. Returns the records, and
+/// whether the file was whole, cut or damaged.
 fn read(file: &[u8], window: usize) -> (Vec<KeptRecord>, Result<bool, CaptureDamage>) {
     let (mut decoder, mut records) = (CaptureDecoder::new(), Vec::new());
     let (mut at, mut want) = (0, window);

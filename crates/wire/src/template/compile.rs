@@ -1,4 +1,4 @@
-//! Compiles a spec into a template: lays out the headers, and decides what is constant, what varies and what is computed.
+//! Compiles a spec into a template: lays out the headers, and divides their fields into constant, varying and computed ones.
 
 use super::{
     ChangingField, ChecksumCover, ChecksumField, Error, FrameSpec, FrameTemplate, LengthField, PseudoHeader,
@@ -12,7 +12,7 @@ use packetrig_units::FrameSize;
 /// Bytes each Ethernet header of the stack reserves at the end of the frame: its FCS. The outermost one's is not
 /// part of a frame as the kernel sees it; an inner one's is, and the inner packet ends in front of it.
 const INNER_FCS: usize = 4;
-/// What OTG gives for a type or protocol when nothing defined follows.
+/// Values of OTG for a type or protocol when no defined header follows.
 const NO_ETHER_TYPE: u128 = 0xffff;
 const NO_PROTOCOL: u128 = 61;
 const NO_NEXT_HEADER: u128 = 59;
@@ -88,7 +88,7 @@ struct TemplateLayout {
     trim: usize,
 }
 
-/// Where a header is, while its fields are placed.
+/// Position of a header while its fields are placed.
 struct HeaderPosition<'a> {
     header: &'a PacketHeader,
     next: Option<&'a PacketHeader>,
@@ -191,7 +191,7 @@ impl TemplateLayout {
 
     /// A mask of the header bits that are the same in every frame.
     fn constant_bits(&self) -> Vec<u8> {
-        // Bits that are worked out for each frame say nothing about whose frame it is.
+        // Bits that are computed for each frame do not identify the stream.
         let mut mask = vec![0xff; self.image.len()];
         for vary in &self.vary {
             bits::write(&mut mask, vary.at, vary.bits, 0);

@@ -27,15 +27,15 @@ pub struct OpenChecksum {
     pub at: usize,
     /// Offset of the first byte it covers; the parity of sums counts from here.
     pub start: usize,
-    /// One's-complement sum of all it covers that does not vary, not inverted.
+    /// One's-complement sum of the constant bytes it covers, not inverted.
     pub base: u16,
     /// Bytes of the tag it covers.
     pub tag: usize,
     /// Later ones, by index, that cover this one's field.
     pub into: Vec<usize>,
-    /// It is to be wrong.
+    /// True if the checksum must be wrong.
     pub bad: bool,
-    /// Zero is written as all ones.
+    /// True if zero is written as all ones.
     pub never_zero: bool,
 }
 
@@ -58,8 +58,9 @@ impl FrameTemplate {
         let stamp = TagStamp { key: TagKey(0), stream, time: 0 };
         let mut tail = [0; TagForm::LONGEST];
         let tag_len = self.tail(0, size, stamp, &mut tail).len();
+        // By the bytes written: a stream with a large number has no short tag, whatever the size allows.
         let tag = [TagForm::Full, TagForm::Short].into_iter().find(|form| form.bytes() == tag_len);
-        // What varies counts as zero in all sums below: adding its value later gives the sum of the whole.
+        // Varying bytes count as zero in all sums below: adding their value later gives the sum of the whole.
         clear_what_varies(tag, &mut tail);
         let mut image = self.image[..self.header_len].to_vec();
         for vary in &self.vary {
@@ -75,6 +76,7 @@ impl FrameTemplate {
             at: vary.at,
             bits: vary.bits,
             pattern: vary.pattern.clone(),
+            // Checksums cover whole fields, so the first byte stands for all.
             checks: self.covering(vary.at as usize / 8),
         });
         let fields = fields.collect();
@@ -124,7 +126,7 @@ impl FrameTemplate {
 }
 
 impl ChecksumCover {
-    /// Whether a byte of the headers takes part in the sum.
+    /// Reports whether a byte of the headers takes part in the sum.
     fn has(&self, at: usize) -> bool {
         match *self {
             Self::Header { start, end } => (start..end).contains(&at),
@@ -135,7 +137,7 @@ impl ChecksumCover {
     }
 }
 
-/// In the full form stream and check stay; in the short form nothing does.
+/// Clears the varying bytes of a tag: in the full form stream and check stay; in the short form no byte does.
 fn clear_what_varies(tag: Option<TagForm>, tail: &mut [u8; TagForm::LONGEST]) {
     match tag {
         Some(TagForm::Full) => {
