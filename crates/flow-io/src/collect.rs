@@ -147,7 +147,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         Self::start_with(options, outlet, grouped)
     }
 
-    /// Starts like [`Self::start`], with the group flows that a former process has stored.
+    /// Starts with the group flows that a former process has stored.
     pub fn start_with(options: &CollectOptions, outlet: O, grouped: GroupedFlows) -> Result<Self, Error> {
         let shared = Arc::new(CollectorState {
             over: AtomicBool::new(false),

@@ -85,8 +85,8 @@ impl WrittenMessages {
 
     fn forget(&mut self, now_ns: u64) {
         let before_ns = now_ns.saturating_sub(self.again.as_u64());
+        // The oldest go first: the collector has most likely stored them.
         while let Some((at_ns, message)) = self.done.front()
-            // The oldest go first: the collector has most likely stored them.
             && (*at_ns < before_ns || self.done_bytes > self.most_bytes)
         {
             self.done_bytes -= message.bytes.len();
