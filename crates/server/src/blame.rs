@@ -1,4 +1,4 @@
-//! Whose fault the errors of this crate are.
+//! Assigns the errors of this crate to the user, the machine or the program.
 
 use crate::Error;
 use packetrig_units::Blame;

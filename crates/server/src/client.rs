@@ -28,7 +28,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// Most bytes of an answer: the state of a run with all rows.
 const MOST_ANSWER_BYTES: usize = 64 << 20;
 
-/// Which server, how it is recognised, and who is calling.
+/// Address of the server, the certificates it may have, and the caller's token.
 #[derive(Clone, Debug)]
 pub struct ApiClient {
     address: ApiAddress,
@@ -91,6 +91,7 @@ impl ApiClient {
         let mut connection = ApiConnection::open(&self.address, self.tls.as_ref(), SILENCE)?;
         let host = self.address.authority();
         let token = self.token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n"));
+        // `Connection: close`: an answer is read up to the end of its connection.
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\n{}\r\n{body}",

@@ -1,6 +1,6 @@
 //! The tester behind the API: a configuration becomes a steered run, changes become orders to it, its events become rows.
 //!
-//! It opens no ports itself: its creator passes a [`RunSource`] that does. Times of the run are shown as wall-clock times.
+//! It opens no ports itself: its creator passes a [`RunSource`] that opens them. Times of the run are shown as wall-clock times.
 //!
 //! Invariant: once a change is answered, every read shows it. If a configuration is refused, the one before it stays. Only if its
 //! ports cannot be opened there is no configuration afterwards.
@@ -34,10 +34,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-// What clients read. Its lock is held for moments only, never during an order to the run: reads must answer during a change.
+// State that clients read. Its lock is held for moments only, never during an order to the run: reads must answer during a change.
 struct ClientView {
     config: String,
-    /// Shared with viewers, who read it without the lock.
+    /// Shared with viewers, which read it without the lock.
     names: Arc<ConfigurationNames>,
     /// Number of the configuration; see [`LiveState::configuration`](crate::viewing::LiveState::configuration).
     number: u64,
@@ -46,12 +46,12 @@ struct ClientView {
     live: Arc<Mutex<LiveCounts>>,
 }
 
-/// What changes work on. Its lock makes changes wait for each other; it is taken before that of the view. Changes wait here and nowhere
-/// below, because a change begins before the run hears of it: it is made from the configuration, which no other change may alter meanwhile.
+/// State that changes work on. Its lock makes changes wait for each other; it is taken before that of the view. Changes wait here and
+/// nowhere below: a change is made from the configuration before the run receives it, and no other change may alter that in between.
 #[derive(Default)]
 struct ChangeState {
     run: Option<Box<dyn SteeredRun>>,
-    /// Whether it ever sent anything.
+    /// True if the run has sent anything.
     sent: bool,
 }
 
@@ -60,9 +60,9 @@ pub struct TestConsole<R> {
     aliases: BTreeMap<String, String>,
     changes: Mutex<ChangeState>,
     view: Mutex<ClientView>,
-    /// Echo requests so far.
+    /// Number of the next echo request, from 1.
     pinged: AtomicU64,
-    /// Configurations so far.
+    /// Number of configurations so far.
     configured: AtomicU64,
 }
 
@@ -94,6 +94,7 @@ impl<R: RunSource> TestConsole<R> {
     pub fn close(&self) {
         let mut changes = self.lock_changes();
         self.end_run(&mut changes);
+        // The result of the last run may still be on its way to the disk.
         self.rigs.finish();
     }
 

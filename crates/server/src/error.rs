@@ -1,4 +1,4 @@
-//! Why the server did not start.
+//! Errors that keep the server from starting.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ pub enum Error {
     /// A file cannot be read.
     #[error("cannot read {what} {}: {source}", path.display())]
     File {
-        /// What it should contain.
+        /// Expected content of the file.
         what: &'static str,
         path: PathBuf,
         source: std::io::Error,

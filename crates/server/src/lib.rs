@@ -1,7 +1,7 @@
 //! The Open Traffic Generator (OTG) API over HTTP and gRPC.
 //!
 //! Transport and shape turn requests into calls of [`Tester`], and its results into answers. They know the members of the model and
-//! their types; what they mean, only the `plan` room knows. [`TestConsole`] is the tester behind them: it keeps the configuration
+//! their types; only the `plan` crate knows their meaning. [`TestConsole`] is the tester behind them: it keeps the configuration
 //! and steers a run. The crate has an async runtime, and it never touches the data plane.
 //!
 //! Invariant: nothing a client sends is ignored silently. A member or value that packetrig does not know is refused by

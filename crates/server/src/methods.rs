@@ -3,14 +3,14 @@
 
 use serde_json::Value;
 
-/// Starts test methods and knows how far they are. Every [`Value`] is answered as it is.
+/// Starts test methods and reports their progress. Every [`Value`] is answered as it is.
 ///
 /// # For implementers
 ///
 /// The methods are called from threads that may block. `start` may take as long as reading the plan; the others must not wait for a
 /// trial.
 pub trait MethodService: Send + Sync + 'static {
-    /// Starts a test; gives its state.
+    /// Starts a test and returns its state.
     fn start(&self, request: Value) -> Result<Value, MethodRefusal>;
     /// The states of all tests that this server has started.
     fn list(&self) -> Vec<Value>;
@@ -20,7 +20,7 @@ pub trait MethodService: Send + Sync + 'static {
     fn stop(&self, id: &str) -> Option<Value>;
 }
 
-/// Why a test is not started.
+/// Reason why a test is not started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MethodRefusal {
     /// The request is wrong.

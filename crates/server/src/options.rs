@@ -13,16 +13,16 @@ pub const HTTP_PORT: u16 = 8443;
 pub const GRPC_PORT: u16 = 40051;
 
 /// Options of both transports. The default: loopback only, HTTPS with a self-signed certificate, gRPC unencrypted, and no client
-/// admitted. The caller adds who is.
+/// admitted. The caller adds the clients that are.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Address of HTTP; `None`: it is not served. Port 0 takes any free one.
     pub http: Option<SocketAddr>,
     /// Address of gRPC; `None`: it is not served. Port 0 takes any free one.
     pub grpc: Option<SocketAddr>,
-    /// Whether HTTP is encrypted.
+    /// Encrypts HTTP connections with TLS.
     pub http_tls: bool,
-    /// Whether gRPC is encrypted.
+    /// Encrypts gRPC connections with TLS.
     pub grpc_tls: bool,
     /// Certificate chain and private key; `None`: they are made at start.
     pub identity: Option<IdentityFiles>,
@@ -34,7 +34,7 @@ pub struct ServerOptions {
     pub token: Option<String>,
     /// A second token, which permits only looking: the page, its events and results, and the metrics.
     pub view_token: Option<String>,
-    /// Whether every client that reaches the addresses is admitted.
+    /// Admits every client that reaches the addresses.
     pub let_anyone_in: bool,
     /// Names besides addresses and `localhost` under which clients may call this server without a token.
     pub host_names: Vec<String>,
@@ -47,7 +47,7 @@ pub struct ServerOptions {
     pub deadlines: ClientDeadlines,
     /// Receives the counts of refusals, soon after the first one and then at most once a minute.
     pub on_rejections: Option<RejectionObserver>,
-    /// How long calls under way may take to end after the stop.
+    /// Time that calls in progress have to end after the stop.
     pub grace: Duration,
 }
 
@@ -84,7 +84,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// Finds the user who has the client's socket of a connection, by the client's address and the server's.
+/// Finds the user (uid) who has the client's socket of a connection, by the client's address and the server's.
 pub type FindUser = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<u32> + Send + Sync>;
 
 /// Users of this machine, and how to find the user of a connection.
@@ -114,12 +114,12 @@ impl fmt::Debug for RejectionObserver {
 /// Deadlines of clients. A connection that misses one is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientDeadlines {
-    /// For the TLS handshake; then for the first bytes of HTTP/2, or for a whole head of HTTP/1 from its first byte on.
+    /// Deadline of the TLS handshake; then of the first bytes of HTTP/2, or of a whole head of HTTP/1 from its first byte on.
     pub first: Duration,
     pub idle: Duration,
-    /// Idle time of a client none of whose requests was admitted.
+    /// Idle time of a client that had no admitted request.
     pub idle_stranger: Duration,
-    /// For the body of a request, besides the time that [`Self::body_bytes_per_second`] allows for its bytes.
+    /// Deadline of the body of a request, besides the time that [`Self::body_bytes_per_second`] allows for its bytes.
     pub body: Duration,
     /// Lowest rate of a body.
     pub body_bytes_per_second: u32,

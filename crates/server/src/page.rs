@@ -3,7 +3,7 @@
 //! The page uses nothing that a script cannot use. Its files are public, because they are the same everywhere; all data needs the same
 //! authentication as the OTG API. `docs/book/page-api.md` and `openapi.json` describe the calls.
 //!
-//! Invariant: nobody who looks can make a run wait. Viewers get the latest state; what a slow one misses is not kept for it.
+//! Invariant: no viewer can make a run wait. Viewers get the latest state; states that a slow one misses are not kept for it.
 
 mod calls;
 mod exposition;

@@ -66,8 +66,7 @@ pub(crate) struct ServerTransports {
     options: ServerOptions,
     rig: ServedRig,
     dispatcher: Option<CallDispatcher>,
-    /// Tells listeners to stop, and ends the events of viewers: they would otherwise keep their connections until the grace time
-    /// ends.
+    /// Makes listeners stop, and ends the events of viewers: they would otherwise keep their connections for the whole grace time.
     stopping: watch::Sender<bool>,
     access: AccessRules,
     memory: Arc<BodyMemory>,
@@ -99,7 +98,7 @@ impl ServerTransports {
         TowerToHyperService::new(router(self.dispatcher.clone(), most, page))
     }
 
-    /// `None` without a tester.
+    /// The gRPC service; `None` without a tester.
     pub(crate) fn grpc_service(&self) -> Option<grpc::GrpcService> {
         Some(grpc::GrpcService {
             dispatcher: self.dispatcher.clone()?,
@@ -193,8 +192,8 @@ async fn observe(
     }
 }
 
-/// [`serve`] for a caller that has no async runtime. `stop` may block: it gets a thread of its own, and the server stops
-/// when it returns.
+/// Runs [`serve`] for a caller that has no async runtime. `stop` may block: it gets a thread of its own. The server stops when
+/// `stop` returns or panics.
 pub fn run(
     options: ServerOptions,
     rig: ServedRig,

@@ -1,7 +1,7 @@
 //! The shape of the OTG model: its members and their types, in JSON and in protobuf.
 //!
 //! [`settle`] checks every request, from either transport. Its result is JSON in one form: known members only, no `null`,
-//! 64-bit integers as text, `choice` present wherever a member implies it. The meaning of values is not known here.
+//! 64-bit integers as text, `choice` present wherever a member implies it. This module does not know the meaning of values.
 
 mod json;
 mod model;

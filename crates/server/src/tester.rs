@@ -31,9 +31,9 @@ pub trait Tester: Send + Sync + 'static {
     /// The configuration in force; `{}` before any.
     fn config(&self) -> Value;
 
-    /// The problems for which [`set_config`](Self::set_config) would refuse a configuration; changes nothing. It is called only if
+    /// Lists the problems for which [`set_config`](Self::set_config) would refuse a configuration; changes nothing. It is called only if
     /// the shape of a configuration is already wrong, so that the user sees all problems at once. Lines begin with the path: the
-    /// server drops those whose path it has complained about itself.
+    /// server drops a line if it has complained about the same path itself.
     fn problems(&self, config: Value) -> Vec<String> {
         drop(config);
         Vec::new()
@@ -82,14 +82,14 @@ pub enum SwitchedState {
     Protocols { on: bool },
 }
 
-/// What happens to flows.
+/// Change of the state of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowChange {
-    /// From the first frame; clears the counters of the flows it starts.
+    /// Starts from the first frame; clears the counters of the flows it starts.
     Start,
     Stop,
     Pause,
-    /// A paused flow goes on where it was, a stopped one starts from its first frame.
+    /// Continues a paused flow where it was; starts a stopped one from its first frame.
     Resume,
 }
 
@@ -98,7 +98,7 @@ pub enum FlowChange {
 pub struct PingTask {
     /// Name of the device address that sends it.
     pub source: String,
-    /// Of the same family as the request.
+    /// Address of the same family as the request.
     pub destination: IpAddr,
 }
 
@@ -107,7 +107,7 @@ pub struct PingTask {
 pub struct PingResult {
     pub source: String,
     pub destination: IpAddr,
-    /// Whether the reply came.
+    /// True if the reply came.
     pub succeeded: bool,
 }
 
@@ -116,13 +116,13 @@ pub struct PingResult {
 pub struct PortRow {
     /// Its name in the configuration.
     pub name: String,
-    /// As the configuration has it.
+    /// Location as the configuration has it.
     pub location: String,
-    /// Whether the link is up.
+    /// True if the link is up.
     pub link_up: bool,
-    /// Whether a capture runs.
+    /// True if a capture runs.
     pub capturing: bool,
-    /// Whether any flow transmits.
+    /// True if any flow transmits.
     pub transmitting: bool,
     pub frames_tx: u64,
     pub frames_rx: u64,
@@ -136,13 +136,13 @@ pub struct PortRow {
     pub bytes_tx_rate: f64,
     /// Bytes received per second, over the last second.
     pub bytes_rx_rate: f64,
-    /// When the link last changed, in ns since 1970.
+    /// Time of the link's last change, in ns since 1970.
     pub last_change_ns: Option<u64>,
     /// Speed of the link in kilobytes (1000 bytes) per second: 1 Gbit/s is 125000.
     pub speed_kbytes: Option<u64>,
 }
 
-/// Whether a flow transmits.
+/// Transmission state of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransmitState {
     /// Frames leave, or the last ones are still on their way.
@@ -184,7 +184,7 @@ pub struct FlowRow {
     pub latency: Option<LatencyFigures>,
 }
 
-/// Latency in ns.
+/// Least, mean and largest latency in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LatencyFigures {
     pub minimum: f64,
@@ -200,7 +200,7 @@ pub enum IpFamily {
     V6,
 }
 
-/// What an emulated interface knows about a neighbour.
+/// A neighbour of an emulated interface, resolved or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownNeighbour {
     /// Name of the Ethernet interface.
@@ -237,7 +237,7 @@ impl std::fmt::Debug for CaptureFile {
     }
 }
 
-/// Why a call was refused.
+/// Refusal of a call, with its reasons.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", errors.join("; "))]
 pub struct TesterRefusal {

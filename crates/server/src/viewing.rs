@@ -1,4 +1,4 @@
-//! What viewers of a rig see: the run in progress, past results and the nodes of a fleet. The caller of [`serve`](crate::serve)
+//! State of a rig for viewers: the run in progress, past results and the nodes of a fleet. The caller of [`serve`](crate::serve)
 //! implements these traits, as it implements [`Tester`].
 //!
 //! Nothing here can change anything. An unknown count is `None`, never 0.
@@ -25,7 +25,7 @@ pub struct ServedRig {
     /// Logs: captures in numbered files.
     pub logs: Option<Arc<dyn FactSource>>,
     pub taps: Option<Arc<dyn FactSource>>,
-    /// What this machine itself can do, as it was measured.
+    /// Measured limits of this machine itself.
     pub calibration: Option<Arc<dyn FactSource>>,
 }
 
@@ -56,12 +56,12 @@ impl ServedRig {
 ///
 /// # For implementers
 ///
-/// Both methods are called about ten times a second while somebody looks, from threads that may block. They must not wait for a
+/// Both methods are called about ten times a second while there is a viewer, from threads that may block. They must not wait for a
 /// change or for the run, and the run must not wait for them.
 pub trait LiveSource: Send + Sync + 'static {
-    /// A number that changes when [`Self::live`] would return something else.
+    /// A number that changes with the latest state.
     fn revision(&self) -> u64;
-    /// The latest state.
+    /// Returns the latest state of the rig.
     fn live(&self) -> LiveState;
 }
 
@@ -81,18 +81,18 @@ pub struct LiveState {
 pub struct LiveRun {
     /// Its id in the catalogue; absent until the run has reported it.
     pub id: Option<String>,
-    /// In which state its controller is; absent until the run has reported it.
+    /// State of its controller; absent until the run has reported it.
     pub state: Option<String>,
-    /// Why it ended, if it ended by itself.
+    /// Reason why it ended, if it ended by itself.
     pub ended: Option<String>,
     /// Time of the latest counters, ns since 1970.
     pub sampled_wall_ns: Option<u64>,
-    /// From the first counters to the latest.
+    /// Time from the first counters to the latest.
     pub elapsed: Nanos,
     pub totals: LiveTotals,
-    /// In plan order.
+    /// Ports in plan order.
     pub ports: Vec<LivePort>,
-    /// In the order of the configuration.
+    /// Streams in the order of the configuration.
     pub streams: Vec<LiveStream>,
     pub ledger: FrameLedger,
     pub losses: LiveLosses,
@@ -159,7 +159,7 @@ pub struct LiveStream {
     pub bytes_tx_rate: f64,
 }
 
-/// What receivers have counted of a stream since its last start. Rates are per second, over the last second.
+/// Receivers' counts of a stream since its last start. Rates are per second, over the last second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReceivedStream {
     pub frames: u64,
@@ -167,23 +167,23 @@ pub struct ReceivedStream {
     pub frames_rate: f64,
     pub bytes_rate: f64,
     pub loss: LiveLoss,
-    /// Latency in ns.
+    /// Latency of its frames in ns.
     pub latency: Option<LatencyFigures>,
 }
 
-/// Losses of this run, and where they were.
+/// Losses of this run, by place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveLosses {
     /// The places below add up to those that are lost.
     pub loss: LiveLoss,
-    /// Whether a stream transmits, so that frames may still be on the way.
+    /// True if a stream transmits, so that frames may still be on the way.
     pub in_motion: bool,
     /// Refused by the kernel or dropped by our sending interface.
     pub sender: Option<u64>,
     /// Dropped by our receivers.
     pub receiver: u64,
-    /// The rest: lost by the device under test and on the path to and from it, or at a time when the rig was not in order. The report, which
-    /// knows the times of losses, tells these apart.
+    /// The rest: lost by the device under test and on the path to and from it, or at a time when the rig was not in order. The report has
+    /// the times of losses and distinguishes these.
     pub path_or_in_doubt: Option<u64>,
 }
 
@@ -194,9 +194,9 @@ pub trait ResultArchive: Send + Sync + 'static {
     /// The result with this id as its JSON file, `report.json` of a run or `result.json` of a method. The first characters of an id
     /// suffice if no other id begins with them; `last` is the newest.
     fn result(&self, id: &str) -> Result<String, ViewRefusal>;
-    /// The same as a page for people, a file of HTML that needs nothing else.
+    /// The result as a page for people, a file of HTML that needs nothing else.
     fn page(&self, id: &str) -> Result<String, ViewRefusal>;
-    /// What a run counted per second: one entry for each stream and each port.
+    /// Counts of a run per second: one entry for each stream and each port.
     fn series(&self, id: &str) -> Result<Value, ViewRefusal>;
     /// The figures of two results side by side. `anyway`: also if they are of different tests.
     fn compare(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal>;
@@ -219,7 +219,7 @@ pub struct ResultQuery {
     pub since_ns: Option<u64>,
     /// Started before this time, ns since 1970.
     pub before_ns: Option<u64>,
-    /// How many of the matching results are skipped.
+    /// Number of matching results that are skipped.
     pub from: usize,
     /// The most results to return.
     pub most: usize,
@@ -228,9 +228,9 @@ pub struct ResultQuery {
 /// A page of results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResultPage {
-    /// All that match.
+    /// Number of results that match.
     pub matching: usize,
-    /// All that are stored.
+    /// Number of results that are stored.
     pub total: usize,
     pub results: Vec<ResultSummary>,
 }
@@ -242,10 +242,10 @@ pub struct ResultSummary {
     /// `run`, or the name of the method.
     pub kind: String,
     pub name: String,
-    /// In ms since 1970 (UTC): exact in every JSON reader, which ns are not.
+    /// Start in ms since 1970 (UTC): exact in every JSON reader, which ns are not.
     pub started_ms: u64,
     pub verdict: String,
-    /// How it ended.
+    /// Kind of its end.
     pub outcome: String,
     /// Hash of the plan; absent of a method.
     pub plan_sha256: Option<String>,
@@ -268,7 +268,7 @@ pub trait FactSource: Send + Sync + 'static {
 /// # For implementers
 ///
 /// A query may read gigabytes on a machine that measures. It should keep few processors busy, and end soon after `is_given_up` says
-/// that nobody waits for the answer any more.
+/// that no viewer waits for the answer any more.
 pub trait FlowArchive: Send + Sync + 'static {
     /// The largest groups of records.
     fn top(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
@@ -276,13 +276,13 @@ pub trait FlowArchive: Send + Sync + 'static {
     fn totals(&self, query: &FlowTotalsQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
 }
 
-/// Whether nobody waits for an answer any more.
+/// Returns true once no viewer waits for the answer any more.
 pub type GivenUp<'a> = dyn Fn() -> bool + Sync + 'a;
 
-/// Which records a viewer requests.
+/// Records that a viewer requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowSelection {
-    /// In nfdump's filter language; an empty text matches everything.
+    /// Filter in nfdump's language; an empty text matches everything.
     pub filter: String,
     /// Flows that began at this time or later, ns since 1970.
     pub since_ns: Option<u64>,
@@ -310,7 +310,7 @@ pub struct FlowTotalsQuery {
     pub bucket: Option<Nanos>,
 }
 
-/// Why a viewer gets no answer.
+/// Reason why a viewer gets no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ViewRefusal {
     /// Nothing has this id.

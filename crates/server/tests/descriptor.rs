@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// Set to write the committed files anew instead of comparing them.
+/// Set to rewrite the committed files instead of comparing them.
 const REWRITE: &str = "PACKETRIG_REWRITE";
 
 #[test]
@@ -49,7 +49,7 @@ fn expand(model: &Path) -> (String, String) {
     (proto, refused)
 }
 
-/// Without the places in the sources, which are most of a descriptor.
+/// Drops the places in the sources, which are most of a descriptor.
 fn compile(model: &Path, patterns: &str) -> Result<Vec<u8>, protox::Error> {
     let made = tempfile::tempdir().expect("there is room for temporary files");
     fs::write(made.path().join("patterns.proto"), patterns).expect("there is room for temporary files");

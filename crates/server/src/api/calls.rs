@@ -38,7 +38,7 @@ impl ApiCall {
         Self::GetVersion,
     ];
 
-    /// Its name in gRPC.
+    /// Name of the call in gRPC.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::SetConfig => "SetConfig",
@@ -55,7 +55,7 @@ impl ApiCall {
         }
     }
 
-    /// Its method in HTTP.
+    /// Method of the call in HTTP.
     pub(crate) const fn method(self) -> &'static str {
         match self {
             Self::GetConfig | Self::GetVersion => "GET",
@@ -64,7 +64,7 @@ impl ApiCall {
         }
     }
 
-    /// Its path in HTTP.
+    /// Path of the call in HTTP.
     pub(crate) const fn path(self) -> &'static str {
         match self {
             Self::SetConfig | Self::GetConfig | Self::UpdateConfig => "/config",
@@ -110,19 +110,19 @@ impl ApiCall {
         })
     }
 
-    /// Whether it changes something, so that it must wait for other changes.
+    /// Returns whether the call changes something, so that it must wait for other changes.
     pub(crate) const fn is_change(self) -> bool {
         // Getting a capture stops it, and a ping is an order to the run: both are changes.
         !matches!(self, Self::GetConfig | Self::GetMetrics | Self::GetStates | Self::GetVersion)
     }
 }
 
-/// A request as it was read: JSON in any form, and the problems so far. Without a document, nothing could be read.
+/// A request as it was read: JSON in any form, and the problems so far. `document` is absent if nothing could be read.
 #[derive(Debug, Default)]
 pub(crate) struct ApiRequest {
     pub(crate) document: Option<Value>,
     pub(crate) complaints: ShapeComplaints,
-    /// Whether the answer may have members that older clients do not know and did not request.
+    /// True if the answer may have members that older clients do not know and did not request.
     pub(crate) knows_new_members: bool,
 }
 
@@ -182,6 +182,7 @@ fn settled(
     }
     let paths: Vec<String> = complaints.iter().map(|complaint| complaint.path.clone()).collect();
     let mut errors = complaints.into_lines();
+    // Freed before the document is read again, so that both are never in memory together.
     drop(settled);
     // The tester judges the document as the client wrote it: settling drops members that are wrong, and problems in them with it. Read again
     // and not copied: as values, a document takes many times its length.
@@ -195,7 +196,7 @@ fn settled(
     Err(TesterRefusal { kind: RefusalKind::Validation, errors })
 }
 
-/// Whether a line begins with this path. No line is about the whole document.
+/// Returns whether a line begins with this path. No line is about the whole document.
 fn is_about(line: &str, path: &str) -> bool {
     !path.is_empty() && line.strip_prefix(path).is_some_and(|rest| rest.starts_with(':'))
 }

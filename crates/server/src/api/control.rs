@@ -78,6 +78,7 @@ pub(super) fn action(tester: &dyn Tester, request: &Value) -> Result<Value, Test
     let mut pings = Vec::new();
     let mut errors = Vec::new();
     for (index, request) in requests.iter().enumerate() {
+        // All wrong requests are reported together: a client that gets one error at a time has to send as many times.
         match one(request, family == "ipv6") {
             Ok(ping) => pings.push(ping),
             Err(wrong) => errors.extend(wrong.iter().map(|of| format!("{path}[{index}].{of}"))),

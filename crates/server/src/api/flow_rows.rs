@@ -10,10 +10,10 @@ use std::fmt::Write as _;
 
 /// Preamble (7), start of frame (1) and inter-frame gap (12): 20 bytes per frame that layer 2 does not count.
 const L1_OVERHEAD_BITS: f64 = 160.0;
-/// About the bytes of a row.
+/// Estimated bytes of a row; a longer one only costs a reallocation.
 const ROW: usize = 512;
 
-/// Rows of flows whose numbers are all finite.
+/// Rows of flows. All numbers in them are finite.
 #[derive(Debug)]
 pub(crate) struct FlowRows {
     rows: Vec<FlowRow>,
@@ -32,14 +32,14 @@ enum MemberValue<'a> {
     Group(&'a [(&'static str, u32, f64)]),
 }
 
-/// When a row has a member.
+/// Condition under which a row has a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MemberRule {
     /// Always, or if the configuration requests it: filters have no name for it.
     Always,
-    /// If the filter names it, or is empty.
+    /// Present if the filter names it, or is empty.
     Old,
-    /// As [`Self::Old`], but an empty filter includes it only for clients that know it.
+    /// Like [`Self::Old`], but an empty filter includes it only for clients that know it.
     New,
 }
 

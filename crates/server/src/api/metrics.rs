@@ -21,6 +21,7 @@ pub(super) struct WantedColumns {
 
 impl WantedColumns {
     pub(super) fn has(&self, name: &str, is_new: bool) -> bool {
+        // A client that does not know a member fails on it, so an empty filter does not select all.
         if self.named.is_empty() {
             return !is_new || self.knows_new_members;
         }

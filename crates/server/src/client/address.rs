@@ -1,4 +1,4 @@
-//! Where a server is: `https://127.0.0.1:8443`, `http://rig2:8080`, `127.0.0.1:8443`.
+//! The address of a server: `https://127.0.0.1:8443`, `http://rig2:8080`, `127.0.0.1:8443`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiAddress {
     pub(super) has_tls: bool,
-    /// Without brackets.
+    /// Host name or IP address; an IPv6 address is stored without brackets.
     pub(super) host: String,
     pub(super) port: u16,
 }
@@ -22,7 +22,7 @@ impl ApiAddress {
         }
     }
 
-    /// Whether only this machine can be meant.
+    /// Returns whether the address can mean this machine only.
     pub(super) fn is_loopback(&self) -> bool {
         let ip = self.host.parse::<std::net::IpAddr>();
         ip.map_or(self.host == "localhost", |ip| ip.to_canonical().is_loopback())
@@ -47,7 +47,7 @@ impl FromStr for ApiAddress {
             Some(_) => return Err(wrong()),
             None => (true, text),
         };
-        // What users copy is the address of the page.
+        // Users copy the address of the page, so its path is accepted and dropped.
         let rest = rest.strip_suffix("/ui/").or_else(|| rest.strip_suffix("/ui")).unwrap_or(rest);
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (host, port) = rest.rsplit_once(':').ok_or_else(wrong)?;

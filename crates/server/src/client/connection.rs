@@ -64,7 +64,7 @@ impl ApiConnection {
         written.map_err(|error| self.failure(error))
     }
 
-    /// Appends what comes next and returns its length; 0 at the end.
+    /// Appends the bytes that come next and returns their number; 0 at the end.
     pub(super) fn read_more(&mut self, bytes: &mut Vec<u8>) -> Result<usize, ClientError> {
         let mut piece = vec![0; PIECE];
         loop {
@@ -78,7 +78,7 @@ impl ApiConnection {
                     Ok(length)
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // The server has closed TCP without the end of TLS; the length of the body tells whether something is missing.
+                // The server has closed TCP without the end of TLS; the length of the body shows whether something is missing.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof && !bytes.is_empty() => Ok(0),
                 Err(error) => Err(self.failure(error)),
             };
@@ -103,6 +103,7 @@ impl ApiConnection {
                 ClientError::Untrusted { address, reason: format!("{reason:?}") }
             }
             Some(rustls::Error::InvalidMessage(_)) => ClientError::NotTls { address, authority },
+            // Linux reports an expired read timeout (SO_RCVTIMEO) as EAGAIN.
             _ if error.kind() == ErrorKind::WouldBlock => {
                 let source = io::Error::new(ErrorKind::TimedOut, "the server is silent");
                 ClientError::Lost { address, source }
@@ -111,7 +112,7 @@ impl ApiConnection {
         }
     }
 
-    /// From now on reading fails after this time without data.
+    /// Sets the time without data after which reading fails.
     pub(super) fn limit_silence(&self, silence: Duration) -> io::Result<()> {
         match &self.stream {
             Stream::Plain(stream) => stream.set_read_timeout(Some(silence)),

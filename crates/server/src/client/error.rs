@@ -1,13 +1,13 @@
-//! Why a call of a client failed, and what its user can do.
+//! Errors of client calls: the reason, and what the user can do.
 
 use super::ApiAddress;
 use packetrig_units::Blame;
 use std::io;
 
-/// A failed call.
+/// Error of a call of the client.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nothing listens there.
+    /// Nothing listens at the address.
     #[error(
         "no server at {address} ({source}); start one with `packetrig serve`, or name the address that it has printed"
     )]
@@ -31,7 +31,7 @@ pub enum ClientError {
     /// A file cannot be read.
     #[error("cannot read {path}: {source}")]
     File { path: String, source: io::Error },
-    /// 401 or 403.
+    /// The server answers 401 or 403.
     #[error(
         "{address} refuses: {message}; local users that the server does not admit, and other machines, need --token-file"
     )]
@@ -46,7 +46,7 @@ impl ClientError {
         Self::NotHttp { address: address.to_string(), authority: address.authority() }
     }
 
-    /// What came ended before the answer did: the server is going, or has gone.
+    /// The connection ended before the answer did: the server is stopping, or has stopped.
     pub(super) fn cut_short(address: &ApiAddress) -> Self {
         let why = "it ended before the answer did";
         // A server with TLS may close a connection without it and say nothing.
@@ -56,7 +56,7 @@ impl ClientError {
         Self::Lost { address: address.to_string(), source }
     }
 
-    /// Whose fault it is.
+    /// Assigns the error to the user, the world or missing rights.
     pub fn blame(&self) -> Blame {
         match self {
             Self::NoServer { .. } | Self::Lost { .. } | Self::Untrusted { .. } => Blame::World,
@@ -68,7 +68,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the same call can succeed later without a change by the user.
+    /// Returns whether the same call can succeed later without a change by the user.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::NoServer { .. } | Self::Lost { .. } => true,

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Most bytes of one event: all rows of the largest run.
 const MOST_EVENT_BYTES: usize = 64 << 20;
 
-/// One event.
+/// Event of a server, with its JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerEvent {
     /// `history`, `live`, `heartbeat`, `stopping`.
@@ -33,16 +33,16 @@ impl std::fmt::Debug for EventStream {
 }
 
 impl EventStream {
-    /// `received`: what came behind the head of the answer.
+    /// Begins with `received`, the bytes that came after the head of the answer.
     pub(super) fn new(connection: ApiConnection, is_chunked: bool, received: Vec<u8>) -> Self {
         let mut body = BodyDecoder::new(is_chunked);
         let mut parser = EventParser::default();
-        // A chunk that is wrong is wrong again with the next bytes.
+        // An error is dropped: a chunk that is wrong is wrong again with the next bytes.
         drop(body.decode(&received, &mut parser.unread));
         Self { connection, body, parser, quiet: Duration::ZERO }
     }
 
-    /// The next event; `None` if there is none within `patience`. Fails when the server has ended or was silent for too long.
+    /// Returns the next event; `None` if there is none within this time. Fails when the server has ended or was silent for too long.
     pub fn next(&mut self, patience: Duration) -> Result<Option<ServerEvent>, ClientError> {
         let lost = |source| ClientError::Lost { address: self.connection.address().to_string(), source };
         self.connection.limit_silence(patience).map_err(lost)?;
@@ -85,9 +85,10 @@ struct EventParser {
 }
 
 impl EventParser {
-    /// Takes the next whole event. What has no JSON is no event of this server, and is left out.
+    /// Takes the next whole event. Events without JSON are not of this server and are skipped.
     fn next(&mut self) -> Option<ServerEvent> {
         loop {
+            // One byte back: the blank line that ends an event may have been cut in its middle.
             let from = self.searched.saturating_sub(1).min(self.unread.len());
             let Some(end) = self.unread[from..].windows(2).position(|pair| pair == b"\n\n") else {
                 self.searched = self.unread.len();
@@ -105,6 +106,7 @@ impl EventParser {
 
 fn read_event(text: &str) -> Option<ServerEvent> {
     let member = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    // One `data:` line for each event: this server writes JSON on one line.
     let data = serde_json::from_str(member("data: ")?).ok()?;
     Some(ServerEvent { name: member("event: ").unwrap_or("message").to_owned(), data })
 }

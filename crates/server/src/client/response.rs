@@ -8,7 +8,7 @@ const MOST_HEAD_BYTES: usize = 64 << 10;
 /// Longest size line of a chunk.
 const MOST_SIZE_BYTES: usize = 64;
 
-/// What stands before the body.
+/// Head of an answer: status, and how the body is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ResponseHead {
     pub(super) status: u16,
@@ -31,6 +31,7 @@ impl ResponseHead {
                 Ok(None)
             };
         };
+        // Field names are case-insensitive (RFC 9110, 5.1).
         let text = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
         let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.ok_or_else(|| ClientError::not_http(address))?;
@@ -50,6 +51,7 @@ pub(super) fn answer_of(address: &ApiAddress, bytes: &[u8]) -> Result<Value, Cli
     let document = serde_json::from_slice::<Value>(&body);
     if head.status == 200 {
         return document.map_err(|error| {
+            // JSON that ends early means a lost connection, and not another kind of server.
             if error.is_eof() { ClientError::cut_short(address) } else { ClientError::not_http(address) }
         });
     }
@@ -64,7 +66,7 @@ pub(super) fn answer_of(address: &ApiAddress, bytes: &[u8]) -> Result<Value, Cli
     })
 }
 
-/// Takes the chunks of a body apart, in pieces of any size.
+/// Decodes a body with or without chunks. It may come in pieces of any size.
 #[derive(Debug)]
 pub(super) struct BodyDecoder {
     is_chunked: bool,
@@ -79,11 +81,11 @@ enum ChunkState {
     Data(u64),
     /// The line end after a chunk.
     DataEnd,
-    /// After the last chunk.
+    /// The last chunk has come.
     Finished,
 }
 
-/// A size that is none.
+/// A chunk whose size cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BadChunk;
 
@@ -133,6 +135,7 @@ impl BodyDecoder {
     fn begin_chunk(&mut self) -> Result<ChunkState, BadChunk> {
         let line = std::mem::take(&mut self.size_line);
         let text = std::str::from_utf8(&line).map_err(|_| BadChunk)?;
+        // A chunk extension may follow the size (RFC 9112, 7.1.1). It is ignored.
         let size = text.split(';').next().unwrap_or_default().trim();
         match u64::from_str_radix(size, 16) {
             Ok(0) => Ok(ChunkState::Finished),

@@ -1,4 +1,4 @@
-//! Which certificates of a server a client accepts.
+//! Decides which certificates of a server a client accepts.
 
 use super::{ApiAddress, ClientError};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What makes a certificate acceptable.
+/// Rule by which a certificate is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateTrust {
     /// A server of this machine that gets no token may have any certificate: nothing leaves the machine, and nothing is secret.
@@ -27,6 +27,7 @@ impl CertificateTrust {
         address: &ApiAddress,
         has_token: bool,
     ) -> Result<Arc<ClientConfig>, ClientError> {
+        // Named here, because the program need not have installed a default provider.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -66,7 +67,7 @@ fn authorities(file: &Path) -> Result<RootCertStore, ClientError> {
     if roots.is_empty() { Err(invalid("the file contains no certificate".to_owned())) } else { Ok(roots) }
 }
 
-/// Accepts every certificate whose key the server has.
+/// Accepts every certificate, but checks that the server has its key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -77,6 +77,7 @@ pub(super) fn delete(mut config: Value, delete: &Value) -> Result<Value, TesterR
         }
     }
     if let Some(flows) = config.get_mut("flows").and_then(Value::as_array_mut) {
+        // Also with errors: the result is dropped then.
         flows.retain(|flow| !gone.contains(name_of(flow)));
     }
     checked(config, errors)

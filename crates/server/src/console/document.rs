@@ -1,4 +1,4 @@
-//! What a client sets becomes a document and a plan: with the real locations of ports, and as what the open run follows.
+//! Turns a client's configuration into a document and a plan, with the real locations of ports, and makes the open run follow it.
 
 use super::live::LiveCounts;
 use super::names::ConfigurationNames;
@@ -26,10 +26,10 @@ pub fn replace_aliases(document: &mut Value, aliases: &BTreeMap<String, String>)
 
 /// A configuration that was read.
 pub(super) struct ReadConfiguration {
-    /// As the client wrote it.
+    /// The configuration as the client wrote it.
     pub(super) text: String,
     pub(super) names: ConfigurationNames,
-    /// With the real locations of ports.
+    /// The configuration with the real locations of ports.
     pub(super) document: PlanDocument,
 }
 
@@ -91,6 +91,7 @@ impl<R: RunSource> TestConsole<R> {
         let plan = run.plan();
         let mut view = self.view();
         let names = names.with_routes(&plan);
+        // A new flow may have the name of a removed one, and must not show its counts.
         view.live().hide(names.streams_unknown_to(&view.names));
         view.names = Arc::new(names);
         view.config = text;

@@ -37,6 +37,7 @@ impl TotalsHistory {
             return;
         }
         if self.points.len() == MOST_POINTS {
+            // The first point is kept, so that the history always begins with the run.
             let mut index = 0;
             self.points.retain(|_| {
                 index += 1;

@@ -1,4 +1,4 @@
-//! What the events of a run have reported so far, as far as rows and viewers need it.
+//! Collects what the events of a run have reported, as far as rows and viewers need it.
 //!
 //! A clone is cheap: samples are shared. A viewer works on a clone, so that the events of the run do not wait for it.
 
@@ -59,10 +59,10 @@ pub(super) struct LiveCounts {
     samples: VecDeque<Arc<CountSample>>,
     /// Since when streams have had nothing more to send.
     quiet_since: HashMap<usize, MonoTime>,
-    /// For each port, whether its link is up, and since when.
+    /// Link state of each port, with the time of its last change.
     links: HashMap<usize, LinkState>,
     ended: Option<String>,
-    /// For each port, the counts before traffic last began.
+    /// Counts of each port before traffic last began.
     before: HashMap<usize, PortTotals>,
     /// Streams of new flows that have the name of a removed one: the counts of the removed flow must not be shown.
     reborn: HashSet<usize>,
@@ -104,7 +104,7 @@ impl LiveCounts {
         }
     }
 
-    /// Counts of a run before it are none of this one: the first start of a configuration may have come too late for some nodes.
+    /// Drops the counts of an earlier run: the first start of a configuration may have come too late for some nodes.
     fn begin_with(&mut self, run: &RunId) {
         let (revision, findings) = (self.revision, std::mem::take(&mut self.findings));
         *self = Self { revision, findings, run: Some(run.clone()), ..Self::default() };
@@ -139,6 +139,7 @@ impl LiveCounts {
                 *link = now;
             }
         }
+        // The look-ups below use binary search.
         sample.tx.sort_unstable_by_key(|(stream, _)| *stream);
         sample.rx.sort_unstable_by_key(|(stream, port, _)| (*stream, *port));
         forget(&mut sample, &self.reborn);
@@ -161,7 +162,7 @@ impl LiveCounts {
         }
     }
 
-    /// Shows these streams again, because they have begun anew.
+    /// Shows these streams again, because they have been started again.
     pub(super) fn show(&mut self, streams: &[usize]) {
         self.revision += 1;
         for stream in streams {
@@ -169,12 +170,12 @@ impl LiveCounts {
         }
     }
 
-    /// Whether an echo request was answered, once that is known.
+    /// Returns whether an echo request was answered, once that is known.
     pub(super) fn ping(&self, number: u64) -> Option<bool> {
         self.latest()?.pings.iter().find(|(of, _)| *of == number)?.1
     }
 
-    /// Where the last capture of a port is.
+    /// Path of the last capture of a port.
     pub(super) fn captured(&self, port: usize) -> Option<&str> {
         let captures = self.latest()?.captures.iter();
         captures.filter(|capture| capture.port == port).find_map(|capture| capture.file.as_deref())
@@ -185,12 +186,12 @@ impl LiveCounts {
         captures.iter().any(|capture| capture.port == port && capture.is_running)
     }
 
-    /// Whether a port's link is up; `None` if that is not known.
+    /// Returns whether a port's link is up; `None` if that is not known.
     pub(super) fn link_up(&self, port: usize) -> Option<bool> {
         self.links.get(&port).map(|link| link.is_up)
     }
 
-    /// When the link last changed.
+    /// Time of the link's last change.
     pub(super) fn link_changed(&self, port: usize) -> Option<MonoTime> {
         self.links.get(&port).map(|link| link.since)
     }
@@ -204,16 +205,16 @@ impl LiveCounts {
         self.samples.iter().map(|sample| &**sample)
     }
 
-    /// Why the run has ended, if it has ended by itself.
+    /// Reason why the run has ended, if it has ended by itself.
     pub(super) fn ended(&self) -> Option<&str> {
         self.ended.as_deref()
     }
 
-    /// Whether a stream sends, or its last frames may still be on their way.
+    /// Returns whether a stream sends, or its last frames may still be on their way.
     pub(super) fn is_at_work(&self, stream: usize, all_arrived: bool) -> bool {
         let Some(latest) = self.latest() else { return false };
         let Some(counts) = sent(latest, stream) else { return false };
-        // What a receiver has not told cannot be missing yet.
+        // A frame that its receiver has not reported yet cannot count as missing.
         let has_settled = self
             .quiet_since
             .get(&stream)
@@ -221,7 +222,7 @@ impl LiveCounts {
         counts.is_sending || (counts.frames > 0 && !all_arrived && !has_settled)
     }
 
-    /// The counts of all ports, if there is no traffic now. Traffic that begins then starts the counters of ports anew.
+    /// Returns the counts of all ports, if there is no traffic now. Traffic that begins then restarts the counters of ports from zero.
     pub(super) fn moved_if_quiet(&self, plan: &Plan) -> Option<HashMap<usize, PortTotals>> {
         let latest = self.latest()?;
         // A paused flow will go on with its counts, so it still belongs to the traffic so far.
@@ -229,12 +230,12 @@ impl LiveCounts {
         is_quiet.then(|| (0..plan.ports.len()).map(|port| (port, moved(plan, latest, port))).collect())
     }
 
-    /// Counters of ports begin anew from here.
+    /// Restarts the counters of ports from these counts.
     pub(super) fn begin_from(&mut self, before: HashMap<usize, PortTotals>) {
         self.before = before;
     }
 
-    /// What a port has sent and received since traffic last began.
+    /// Counts of a port since traffic last began.
     pub(super) fn moved(&self, plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
         let now = moved(plan, sample, port);
         // Samples from before the start have smaller counts than `before`: nothing has moved since then.
@@ -258,13 +259,13 @@ fn forget(sample: &mut CountSample, streams: &HashSet<usize>) {
     }
 }
 
-/// What a stream has sent. Samples are sorted by stream, because there may be thousands of them.
+/// Sender's counts of a stream. Samples are sorted by stream, because there may be thousands of them.
 pub(super) fn sent(sample: &CountSample, stream: usize) -> Option<&StreamTxCounts> {
     let place = sample.tx.binary_search_by_key(&stream, |(index, _)| *index).ok()?;
     Some(&sample.tx[place].1)
 }
 
-/// What has arrived of a stream, for each port.
+/// Receivers' counts of a stream, one for each port.
 pub(super) fn received(
     sample: &CountSample,
     stream: usize,

@@ -35,7 +35,7 @@ const fn revision(configuration: u64, live: &LiveCounts) -> u64 {
     configuration.wrapping_mul(1 << 40).wrapping_add(live.revision())
 }
 
-/// What a viewer takes out of the console at one moment.
+/// Copy of the console's state for a viewer, taken at one moment.
 struct ViewedRun {
     number: u64,
     names: Arc<ConfigurationNames>,
@@ -144,6 +144,7 @@ fn totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) -> Li
     }
     let mut delays = DelaySummary::default();
     for (.., received) in &latest.rx {
+        // Merged from sums and extremes: the mean of means would weigh streams alike.
         delays.merge(&received.delays);
     }
     totals.latency = delays.mean().map(|mean| LatencyFigures {
@@ -154,11 +155,12 @@ fn totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) -> Li
     totals
 }
 
-/// The accounts that are known while a run goes on. What was planned, and what is expected in the end, is not known yet.
+/// Makes the accounts that are known during a run. The planned and the expected numbers are known only at the end.
 fn ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
     let mut ledger = FrameLedger::default();
     ledger.add(LedgerAccount::Built, live.history.latest().frames_tx);
     for (_, tx, rx) in &sample.ports {
+        // An interface counts everything that it transmits: of a port that sent nothing, none of it belongs to this run.
         if tx.has_sent() {
             ledger.add_sender(tx);
         }
@@ -173,7 +175,7 @@ fn ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
     ledger
 }
 
-/// Losses of the whole run, and where they were.
+/// Losses of the whole run, by place.
 fn losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: bool) -> LiveLosses {
     let measured = plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.enable);
     let loss = measured

@@ -34,7 +34,7 @@ pub(super) struct ConfigurationNames {
 }
 
 impl ConfigurationNames {
-    /// What a configuration names, before its plan is known.
+    /// Reads the names of a configuration, before its plan is known.
     pub(super) fn without_routes(config: &Value) -> Self {
         let flows = config["flows"].as_array().map(Vec::as_slice).unwrap_or_default();
         let ports = config["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -95,6 +95,7 @@ impl ConfigurationNames {
 
     fn wanted<'a>(&self, names: &'a [String]) -> Result<HashSet<&'a str>, TesterRefusal> {
         let known: HashSet<&str> = self.flows.iter().map(|flow| flow.name.as_str()).collect();
+        // A misspelled name must not look like a flow without traffic.
         check(names, |name| known.contains(name))?;
         Ok(names.iter().map(String::as_str).collect())
     }

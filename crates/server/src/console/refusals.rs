@@ -1,4 +1,4 @@
-//! What clients are told when a configuration or a change is refused, or accepted with warnings.
+//! Texts for clients when a configuration or a change is refused, or accepted with warnings.
 
 use crate::tester::{RefusalKind, TesterRefusal};
 use packetrig_fleet::outcome::NodeFault;
@@ -40,7 +40,7 @@ impl From<NodeFault> for TesterRefusal {
     }
 }
 
-/// What a client is told of a configuration that was accepted.
+/// Warnings about a configuration that was accepted.
 pub(super) fn warnings(plan: &Plan) -> Vec<String> {
     plan.warnings.iter().map(|warning| format!("{}: {}", warning.path, warning.message)).collect()
 }

@@ -53,7 +53,7 @@ pub(super) fn port(
     }
 }
 
-/// What a port had sent and received at a time.
+/// Counts of a port at a time.
 struct PortSample {
     at: MonoTime,
     totals: PortTotals,
@@ -109,7 +109,7 @@ fn row(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts, wall
     }
 }
 
-/// `None` if no frame had a send time: a value that was not measured is absent.
+/// Latency over these streams; `None` if no frame had a send time: a value that was not measured is absent.
 pub(super) fn latency(latest: &CountSample, streams: &[usize]) -> Option<LatencyFigures> {
     let mut delays = DelaySummary::default();
     for (_, counts) in streams.iter().flat_map(|stream| received(latest, *stream)) {
@@ -157,7 +157,7 @@ pub(super) fn received_total(sample: &CountSample, streams: &[usize]) -> StreamT
     StreamTotal::of(counts.map(|(_, counts)| counts.since_start))
 }
 
-/// Whether every frame of a stream has arrived. Without metrics, frames cannot be recognised, so that is not known.
+/// Returns whether every frame of a stream has arrived; `false` without metrics, because its frames cannot be recognised then.
 fn has_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
     let expected = stream.expected(sent_total(sample, &[index]).frames);
     stream.metrics.enable && received_total(sample, &[index]).frames >= expected
@@ -242,7 +242,7 @@ fn rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> Coun
     };
     let span = to.since(from);
     CountRate {
-        // Both samples belong to the same start, whose counts only grow: the differences cannot underflow.
+        // Both samples belong to the same start. Its counts only grow, so the differences cannot underflow.
         frames: per_second(now.frames - before.frames, span),
         bytes: per_second(now.bytes - before.bytes, span),
     }

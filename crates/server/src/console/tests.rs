@@ -1,4 +1,4 @@
-//! The console on runs without frames: what it asks of them, and what rows come of what they tell.
+//! The console on runs without frames: the orders it gives them, and the rows it makes from their events.
 
 use super::*;
 use crate::tester::{RefusalKind, TransmitState};
@@ -14,7 +14,7 @@ use packetrig_stats::result::CountSample;
 use packetrig_units::{Blame, MonoTime};
 use serde_json::json;
 
-/// What was asked of runs, in order.
+/// Orders to the runs, in order.
 type RunLog = Arc<Mutex<Vec<String>>>;
 
 #[derive(Clone, Default)]

@@ -59,7 +59,7 @@ impl PageCall {
         Self::Metrics,
     ];
 
-    /// Its path; `{id}` stands for one segment.
+    /// Path of the call; `{id}` stands for one segment.
     pub(super) const fn path(self) -> &'static str {
         match self {
             Self::OpenApi => "/api/v1/openapi.json",
@@ -86,7 +86,7 @@ impl PageCall {
         }
     }
 
-    /// Calls that only look are GET.
+    /// Method of the call. Calls that only look are GET.
     pub(super) const fn method(self) -> MethodFilter {
         match self {
             Self::Streams | Self::Rates | Self::StartMethod => MethodFilter::POST,
@@ -96,7 +96,7 @@ impl PageCall {
     }
 }
 
-/// Whether a request only looks, so that a token for viewers suffices.
+/// Returns whether a request only looks, so that a token for viewers suffices.
 pub(crate) fn is_viewing(head: &Parts) -> bool {
     let path = head.uri.path();
     matches!(head.method, Method::GET | Method::HEAD) && (path.starts_with("/api/v1/") || path == "/metrics")

@@ -1,4 +1,4 @@
-//! The live state in the text format of Prometheus. What is not known is absent. There is no metric for single streams: thousands of
+//! The live state in the text format of Prometheus. Unknown values are absent. There is no metric for single streams: thousands of
 //! them would be thousands of time series.
 
 use crate::transport::rejections::{RejectionCause, RejectionCounts};
@@ -117,6 +117,7 @@ fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
     }
     text.head("run_ledger_frames", "Frames of the run in each account of the ledger.", GAUGE);
     for (account, frames) in run.ledger.accounts() {
+        // The account's name in JSON is that of the report, so that metrics and reports can be compared.
         let name = serde_json::to_value(account).ok().and_then(|name| name.as_str().map(str::to_owned));
         text.value("run_ledger_frames", &[("account", &name.unwrap_or_default())], Some(frames as f64));
     }
@@ -132,6 +133,7 @@ fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
     for (name, help, kind, value) in PORTS {
         let name = format!("port_{name}");
         text.head(&name, help, kind);
+        // All ports behind one head: the format allows one TYPE line for each name.
         for port in &run.ports {
             let labels =
                 [("port", port.row.name.as_str()), ("node", port.node.as_deref().unwrap_or_default())];
@@ -163,6 +165,7 @@ impl MetricsText {
 
 /// A value of a label: ports have names that users choose.
 fn escape(value: &str) -> String {
+    // The text format escapes exactly these three in values of labels. The backslash comes first, or it would escape its own escapes.
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 

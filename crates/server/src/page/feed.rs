@@ -1,4 +1,4 @@
-//! Live state for any number of viewers as server-sent events: one task asks for the state while somebody looks, and each viewer
+//! Live state for any number of viewers as server-sent events: one task asks for the state while there is a viewer, and each viewer
 //! gets the latest one as fast as it reads, at most ten times a second.
 
 use super::live_json::{StreamWindow, history_json, live_json};
@@ -13,14 +13,14 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 pub(super) const MOST_VIEWERS: usize = 32;
 /// Time between two states.
 const PERIOD: Duration = Duration::from_millis(100);
-/// A viewer without news gets a heartbeat this often, so that it notices a lost connection.
+/// Interval of heartbeats to a viewer without new states, so that it notices a lost connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Publishes the live state to viewers.
 pub(super) struct LiveFeed {
     source: Arc<dyn LiveSource>,
     latest: watch::Sender<Option<Arc<ShownState>>>,
-    /// Whether a task publishes states. Its lock also orders the last viewer's leave and the next one's coming.
+    /// True while a task publishes states. Its lock also orders the last viewer's leave and the next one's coming.
     is_running: Mutex<bool>,
     viewers: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
@@ -41,8 +41,8 @@ impl LiveFeed {
         MOST_VIEWERS - self.viewers.available_permits()
     }
 
-    /// The events for one viewer; `None` if there are too many viewers. `period` is the least time between two states;
-    /// `has_history`: it has not got the history of this configuration before.
+    /// Starts the events for one viewer; `None` if there are too many viewers. `period` is the least time between two states;
+    /// `has_history`: the viewer wants the history of the current configuration first.
     pub(super) fn watch(
         self: &Arc<Self>,
         window: StreamWindow,
@@ -60,6 +60,7 @@ impl LiveFeed {
             period: period.max(PERIOD),
             has_history,
             number: 0,
+            // Counts the viewer until its task ends.
             _permit: permit,
         };
         tokio::spawn(viewer.run());
@@ -71,14 +72,14 @@ impl LiveFeed {
         let states = self.latest.subscribe();
         if !*is_running {
             *is_running = true;
-            // A state from the last time that somebody looked must not be shown as the current one.
+            // A state from an earlier viewer's time must not be shown as the current one.
             self.latest.send_replace(None);
             tokio::spawn(Arc::clone(self).publish());
         }
         states
     }
 
-    /// Publishes until nobody looks any more.
+    /// Publishes states until there is no viewer any more.
     async fn publish(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -106,7 +107,7 @@ impl LiveFeed {
     }
 }
 
-/// A state, and what was written of it: viewers of the same rows get the same text.
+/// A state, and the texts written from it: viewers of the same rows get the same text.
 struct ShownState {
     state: LiveState,
     written: Mutex<Vec<WrittenRows>>,
@@ -146,7 +147,7 @@ impl ShownState {
 /// Makes and writes a document on a thread that may block: sorting and writing thousands of rows must not hold up other calls.
 async fn written(make: impl FnOnce() -> Value + Send + 'static) -> Result<Arc<str>, ViewerLeft> {
     let written = tokio::task::spawn_blocking(move || make().to_string()).await;
-    // A panic is a bug. It ends the events of those who look at it, not the server.
+    // A panic is a bug. It ends the events of its viewers, not the server.
     written.map(Arc::from).map_err(|_| ViewerLeft)
 }
 
@@ -157,7 +158,7 @@ struct LiveViewer {
     events: mpsc::Sender<Result<Bytes, std::convert::Infallible>>,
     window: StreamWindow,
     period: Duration,
-    /// Whether it wants the history of the configuration in force.
+    /// True if it wants the history of the current configuration.
     has_history: bool,
     number: u64,
     _permit: OwnedSemaphorePermit,
@@ -191,7 +192,7 @@ impl LiveViewer {
 
     async fn send_state(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerLeft> {
         let Some(shown) = self.states.borrow_and_update().clone() else { return Ok(()) };
-        // Of each configuration, a viewer first gets what it has missed.
+        // With each new configuration, a viewer first gets the history that it has missed.
         let before = configuration.replace(shown.state.configuration);
         if before != Some(shown.state.configuration) && (before.is_some() || self.has_history) {
             let missed = Arc::clone(&shown);

@@ -11,10 +11,10 @@ use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use packetrig_page::live::{LIVE_FILES, LiveFile};
 
-/// Where the page is.
+/// Path of the page.
 const PAGE: &str = "/ui/";
 
-/// Only this server's own files, no inline script or style, no other site in a frame around it or inside it.
+/// Policy of the page: only this server's own files, no inline script or style, no other site in a frame around it or inside it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -22,7 +22,7 @@ const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-poli
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// Whether a request is for a file of the page. They are the same on every rig, so everybody may have them.
+/// Returns whether a request is for a file of the page. The files are the same on every rig, so every client may have them.
 pub(crate) fn is_page_file(head: &Parts) -> bool {
     matches!(head.method, Method::GET | Method::HEAD)
         && (matches!(head.uri.path(), "/" | "/ui") || find(head.uri.path()).is_some())

@@ -50,6 +50,7 @@ async fn in_turn(
     make: impl FnOnce(&GivenUp<'_>) -> Result<Value, ViewRefusal> + Send + 'static,
 ) -> Result<Response, PageFailure> {
     let viewer = WaitingViewer::default();
+    // The future of a call is dropped when its client goes; the flag ends the query on its own thread.
     let has_gone = Arc::clone(&viewer.0);
     let query = move || make(&|| has_gone.load(Ordering::Relaxed)).map(|value| value.to_string());
     QUERIES.make(query).await.map(json_text)

@@ -1,4 +1,4 @@
-//! The live state as JSON: totals, ports and the ledger as they are, and of the streams the rows that a viewer requests, as columns.
+//! The live state as JSON: totals, ports and the ledger as they are, and the streams' rows that a viewer requests, as columns.
 //!
 //! Counters are cumulative, so a viewer that misses an event misses nothing but its moment. A count above 2^53 is text, because
 //! JavaScript reads numbers as doubles.
@@ -56,7 +56,7 @@ pub(super) struct StreamWindow {
 }
 
 impl StreamWindow {
-    /// `sort=COLUMN` or `sort=-COLUMN` (the largest first), `filter`, `from`, `rows`.
+    /// Reads `sort=COLUMN` or `sort=-COLUMN` (the largest first), `filter`, `from`, `rows`.
     pub(super) fn read(query: &mut QueryParameters) -> Result<Self, ViewRefusal> {
         let sort = query.text("sort");
         let column = sort.trim_start_matches('-');
@@ -99,7 +99,7 @@ impl StreamWindow {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum SortKey {
     Absent,
-    /// Counts and rates are never negative, and of such floats the order is that of their bits.
+    /// Bits of a float. Counts and rates are never negative, and such floats are ordered like their bits.
     Number(u64),
     Text(String),
 }
@@ -189,6 +189,7 @@ fn port_json(port: &LivePort) -> Value {
         "why": port.info.as_ref().map(|info| info.why.as_str()),
         "driver": port.info.as_ref().map(|info| info.driver.as_str()),
         "speed_bits_per_second": port.info.as_ref().and_then(|info| info.speed).map(BitRate::bits_per_second),
+        // Not that of the row, which counts a port as up until its link is known.
         "link_up": port.rx.and_then(|rx| rx.link_up),
         "link_changed_ms": row.last_change_ns.map(|ns| ns / 1_000_000),
         "capturing": row.capturing,
@@ -208,6 +209,7 @@ fn port_json(port: &LivePort) -> Value {
 
 fn streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
     let matching = window.select(streams);
+    // Cut after sorting: a window is a part of the sorted rows.
     let shown: Vec<&LiveStream> = matching.iter().copied().skip(window.from).take(window.rows).collect();
     let columns = COLUMNS.iter().map(|(name, value)| {
         let cells = shown.iter().map(|row| value(row)).collect();
@@ -245,7 +247,7 @@ pub(super) fn count(count: u64) -> Value {
     if count <= EXACT { count.into() } else { count.to_string().into() }
 }
 
-/// The same for all numbers of a document.
+/// Writes the numbers of a document as text where some readers would round them.
 pub fn exact_counts(value: Value) -> Value {
     match value {
         Value::Number(number) => number.as_u64().map_or(Value::Number(number), count),

@@ -42,6 +42,7 @@ async fn start(
     let body = read_body(request.into_body(), most_bytes).await.map_err(PageFailure::Ready)?;
     let request: Value =
         serde_json::from_slice(&body).map_err(|error| ViewRefusal::Invalid(format!("the body: {error}")))?;
+    // Starting a test reads its plan, which may take long: not on a thread of the runtime.
     let made = tokio::task::spawn_blocking(move || methods.start(request)).await;
     match made.map_err(|_| panicked())? {
         Ok(state) => Ok(json_value(&state)),

@@ -21,6 +21,7 @@ impl QueryParameters {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode(name)?, decode(value)?);
+            // One of two values would be ignored silently.
             if parameters.contains_key(&name) {
                 return Err(ViewRefusal::Invalid(format!("{name}: given twice")));
             }
@@ -34,13 +35,13 @@ impl QueryParameters {
         self.0.remove(name).unwrap_or_default()
     }
 
-    /// The same, for one that must be there.
+    /// Takes out a parameter that must be there.
     pub(super) fn required(&mut self, name: &str) -> Result<String, ViewRefusal> {
         let text = self.text(name);
         if text.is_empty() { Err(ViewRefusal::Invalid(format!("{name}: required"))) } else { Ok(text) }
     }
 
-    /// A number or another value; `None` if it is absent or empty.
+    /// Takes out a number or another value; `None` if it is absent or empty.
     pub(super) fn value<T: FromStr>(&mut self, name: &str, wanted: &str) -> Result<Option<T>, ViewRefusal> {
         let text = self.text(name);
         if text.is_empty() {
@@ -58,7 +59,7 @@ impl QueryParameters {
         Ok(number)
     }
 
-    /// A time in ms since 1970, as ns.
+    /// Takes out a time in ms since 1970, as ns.
     pub(super) fn moment_ns(&mut self, name: &str) -> Result<Option<u64>, ViewRefusal> {
         let ms: Option<u64> = self.value(name, "a time in milliseconds since 1970")?;
         Ok(ms.map(|ms| ms.saturating_mul(1_000_000)))
@@ -77,7 +78,7 @@ impl QueryParameters {
     }
 }
 
-/// Percent-decoding as HTML forms do it: `+` is a space.
+/// Percent-decodes a text as HTML forms encode it: `+` is a space.
 fn decode(text: &str) -> Result<String, ViewRefusal> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -23,13 +23,13 @@ pub(super) struct RateChange {
 
 #[derive(Clone, Debug, PartialEq)]
 enum NewRate {
-    /// As OTG's `rate`.
+    /// The value of OTG's `rate`.
     Fixed(Value),
     PercentOfCurrent(u64),
 }
 
 impl RateChange {
-    /// `{"rate": "2kpps", "streams": ["f1"]}`, or with `"percent": 110` in place of `rate`.
+    /// Reads `{"rate": "2kpps", "streams": ["f1"]}`, or with `"percent": 110` in place of `rate`.
     pub(super) fn read(body: &[u8]) -> Result<Self, ViewRefusal> {
         #[derive(serde::Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -116,7 +116,7 @@ fn otg_rate(text: &str) -> Result<Value, ViewRefusal> {
     })
 }
 
-/// A rate that is this many percent of another one. It is at least one step away from the other, unless a limit is in the way.
+/// Scales a rate to this many percent. The result differs by at least one step, unless a limit prevents it.
 fn scaled_rate(current: &Value, percent: u64) -> Value {
     let unit = current["choice"].as_str().unwrap_or("pps");
     let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
@@ -133,10 +133,13 @@ fn scaled_rate(current: &Value, percent: u64) -> Value {
         "gbps" => (1_000_000_000, LEAST_BPS),
         _ => (1, 1),
     };
+    // OTG's defaults: 1 Gbit/s in every unit of bits, and 1000 frames per second.
     let default = if least == LEAST_BPS { 1_000_000_000 / factor } else { DEFAULT_PPS };
     let before = number(&current[unit]).unwrap_or(default).saturating_mul(factor);
+    // 1000 percent of a rate in bit/s may exceed 64 bits.
     let scaled = u128::from(before) * u128::from(percent) / 100;
     let mut after = u64::try_from(scaled).unwrap_or(u64::MAX);
+    // The scaled rate is rounded down, so a small one would never grow.
     if after == before && percent > 100 {
         after += 1;
     }

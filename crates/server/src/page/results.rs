@@ -51,6 +51,7 @@ pub(super) async fn perform(
             blocking(move || archive.unfinished()).await
         }
         _ => {
+            // The list reads summaries only, so it needs no turn.
             let wanted = result_query(&mut query)?;
             query.finish()?;
             blocking(move || list(archive.as_ref(), &wanted)).await

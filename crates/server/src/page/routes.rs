@@ -31,7 +31,7 @@ const MOST_RATE: usize = 10;
 /// Proxies that buffer would hold events back.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// What the calls work on.
+/// State that the calls share.
 #[derive(Clone)]
 pub(crate) struct PageContext {
     rig: ServedRig,
@@ -97,11 +97,12 @@ async fn answer(context: PageContext, call: PageCall, id: String, request: Reque
     };
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Also on refusals: a browser may show any answer.
     files::protect(headers);
     response
 }
 
-/// Why a call has no answer.
+/// Reason why a call has no answer.
 pub(super) enum PageFailure {
     View(ViewRefusal),
     Tester(TesterRefusal),
@@ -165,7 +166,7 @@ async fn perform(
             query.finish()?;
             methods::perform(&context, call, id, request).await
         }
-        // Scrapers may be told to send parameters to all their targets.
+        // Parameters are accepted: scrapers may be configured to send some to all their targets.
         PageCall::Metrics => metrics(context).await,
         PageCall::FlowTop | PageCall::FlowTotals => flows::perform(&context, call, query).await,
         PageCall::Nodes => facts(context.rig.nodes, "the nodes of a fleet", query).await,
@@ -195,9 +196,10 @@ async fn facts(
     blocking(move || source.facts()).await
 }
 
-/// What this server is, what it has, and what this caller may do.
+/// Answers with the version of this server, the parts it has, and the rights of this caller.
 fn state(context: &PageContext, request: &Request<Body>) -> Value {
     let credential = request.extensions().get::<ClientCredential>();
+    // Only a hint for the page: `policy` refuses the calls of a viewer whatever is answered here.
     let may_control = credential != Some(&ClientCredential::ViewToken) && context.dispatcher.is_some();
     json!({
         "schema_version": PAGE_API_VERSION,
@@ -222,6 +224,7 @@ fn state(context: &PageContext, request: &Request<Body>) -> Value {
 
 fn events(context: &PageContext, mut query: QueryParameters) -> Result<Response, PageFailure> {
     let window = StreamWindow::read(&mut query)?;
+    // At least 1, because the period is computed from it.
     let rate = query.number("rate", MOST_RATE, MOST_RATE)?.max(1);
     let has_history = query.value("history", "`true` or `false`")?.unwrap_or(true);
     query.finish()?;
@@ -255,7 +258,7 @@ async fn change_rates(context: PageContext, request: Request<Body>) -> Result<Re
     Ok(json_value(&json!({ "warnings": warnings })))
 }
 
-/// The body of a call that changes something, and who performs it.
+/// The body of a call that changes something, and the dispatcher that performs it.
 async fn read_order(
     context: PageContext,
     request: Request<Body>,
@@ -265,7 +268,7 @@ async fn read_order(
     Ok((dispatcher, body.map_err(PageFailure::Ready)?))
 }
 
-/// `{"change": "start", "streams": ["f1"]}`; without names all streams.
+/// Reads `{"change": "start", "streams": ["f1"]}`; without names it is for all streams.
 fn read_change(body: &[u8]) -> Result<SwitchedState, ViewRefusal> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]

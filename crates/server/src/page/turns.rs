@@ -1,4 +1,4 @@
-//! Calls that cost the rig much: few at a time, and few that wait.
+//! Limits calls that cost the rig much: few run at a time, and few wait.
 
 use super::routes::{PageFailure, panicked};
 use crate::transport::http::failed;
@@ -28,14 +28,14 @@ impl HeavyCalls {
     ) -> Result<T, PageFailure> {
         let turn = self.take_turn().await?;
         let made = tokio::task::spawn_blocking(move || {
-            // Until it is made, also if its viewer has gone.
+            // Held until the answer is made, also if its viewer has gone.
             let _turn = turn;
             make()
         });
         Ok(made.await.unwrap_or_else(|_| Err(panicked()))?)
     }
 
-    /// The turn lasts until it is dropped.
+    /// Waits for a turn. It lasts until it is dropped.
     async fn take_turn(&'static self) -> Result<SemaphorePermit<'static>, PageFailure> {
         if let Ok(turn) = self.turns.try_acquire() {
             return Ok(turn);
@@ -55,6 +55,7 @@ struct WaitingPlace<'a>(&'a AtomicUsize);
 
 impl<'a> WaitingPlace<'a> {
     fn take(waiting: &'a AtomicUsize) -> Option<Self> {
+        // Made before the count is checked: its drop takes the increment back if too many wait.
         let place = Self(waiting);
         (waiting.fetch_add(1, Ordering::Relaxed) < MOST_WAITING).then_some(place)
     }

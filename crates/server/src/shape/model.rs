@@ -53,7 +53,7 @@ pub(super) fn refused_value(of: &EnumDescriptor, number: i32) -> Option<&'static
     refused(of.full_name()).iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
-/// Whether the model has this member or value, and packetrig refuses it.
+/// Returns whether the model has this member or value, and packetrig refuses it.
 pub(super) fn is_refused(owner: &str, name: &str) -> bool {
     refused(owner).iter().any(|(_, known)| *known == name)
 }

@@ -34,12 +34,12 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// One problem.
+/// Problem of a document, with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShapeComplaint {
     /// JSON path: `flows[0].packet[2].ipv4.src`; empty for the document itself.
     pub(crate) path: String,
-    /// What was found, and what is allowed.
+    /// Found value, and the allowed ones.
     pub(crate) message: String,
 }
 

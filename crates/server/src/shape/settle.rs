@@ -56,7 +56,7 @@ fn unknown_member(
     complaints: &mut ShapeComplaints,
 ) {
     if model::is_refused(of.full_name(), name) {
-        // Clients send defaults with every object they touch, and over gRPC an empty list cannot be told from none.
+        // Clients send defaults with every object they touch, and over gRPC an empty list looks the same as none.
         let asks_nothing =
             matches!(value, Value::Null | Value::Bool(false)) || value.as_array().is_some_and(Vec::is_empty);
         if !asks_nothing {
@@ -69,7 +69,7 @@ fn unknown_member(
     complaints.add(path, format!("unknown field `{}`{hint}", quoted(name)));
 }
 
-/// Whether one insertion, removal or change turns `b` into `a`.
+/// Returns whether one insertion, removal or change turns `b` into `a`.
 fn differs_by_one(a: &str, b: &str) -> bool {
     // Behind the common beginning, both must be equal but for the first byte of one or of both.
     let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
@@ -182,17 +182,17 @@ fn word(
     None
 }
 
-/// Whether an enumeration has this value; 0 is `unspecified`, which no document may name.
+/// Returns whether an enumeration has this value; 0 is `unspecified`, which no document may name.
 fn is_value_of(of: &EnumDescriptor, word: &str) -> bool {
     of.get_value_by_name(word).is_some_and(|value| value.number() != 0)
 }
 
-/// Whether a member is given. Over gRPC, an empty list cannot be told from none.
+/// Returns whether a member is given. Over gRPC, an empty list looks the same as none.
 fn is_given(settled: &Map<String, Value>, name: &str) -> bool {
     settled.get(name).is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty))
 }
 
-/// If one of several members says what an object is, `choice` must name it. Adds `choice` if it is missing.
+/// Checks that `choice` names the member that says what an object is. Adds `choice` if it is missing.
 fn choose(
     settled: &mut Map<String, Value>,
     of: &MessageDescriptor,

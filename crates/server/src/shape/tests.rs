@@ -19,7 +19,7 @@ fn over_the_wire(of: &str, document: Value) -> Value {
     settled
 }
 
-/// What snappi sends.
+/// A configuration as snappi sends it.
 fn usual() -> Value {
     json!({
         "ports": [{"name": "p1", "location": "veth-a"}, {"name": "p2", "location": "veth-z"}],
@@ -115,7 +115,7 @@ fn refused_values_are_named_by_both_transports() {
     let refused = "packet[0].choice: `gtpv1` is not supported: packetrig does not do this yet";
     let errors = settled("Flow", json!({"packet": [{"choice": "gtpv1"}]})).expect_err("no such header");
     assert_eq!(errors, [refused]);
-    // Flow.packet (2) of one FlowHeader whose choice (1) is 12 and which has its gtpv1 (13).
+    // Flow.packet (2) with one FlowHeader: choice (1) is 12, and gtpv1 (13) is present.
     let bytes = [0x12, 4, 0x08, 12, 13 << 3 | 2, 0];
     let mut complaints = ShapeComplaints::default();
     decode(&bytes, &message("Flow"), &mut complaints);

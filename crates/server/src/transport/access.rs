@@ -1,4 +1,4 @@
-//! Decides who may call: a user of this machine that the kernel names, the holder of the token, or anyone if the options say so.
+//! Decides which clients may call: users of this machine that the kernel names, clients with the token, or all if the options say so.
 
 use super::policy::only_header;
 use crate::{LocalUsers, ServerOptions};
@@ -7,14 +7,14 @@ use http::header::AUTHORIZATION;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// How clients must authenticate.
+/// Rules by which clients authenticate.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AccessRules {
     local_users: Option<LocalUsers>,
     token: Option<Arc<str>>,
     view_token: Option<Arc<str>>,
     let_anyone_in: bool,
-    /// Whether every connection has shown an accepted certificate, and that suffices.
+    /// True if every connection has shown an accepted certificate, and that suffices.
     certificates: bool,
 }
 
@@ -22,11 +22,11 @@ pub(crate) struct AccessRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientPeer {
     pub(crate) key: PeerKey,
-    /// Whether it needs no token, because the kernel names its user, who is allowed.
+    /// True if it needs no token, because the kernel names its user, who is allowed.
     pub(crate) is_trusted: bool,
 }
 
-/// What counts as one client when connections are distributed.
+/// Identity of a client when connections are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerKey {
     /// A user of this machine.
@@ -35,7 +35,7 @@ pub(crate) enum PeerKey {
     Address(IpAddr),
 }
 
-/// Why a request was admitted.
+/// Reason why a request was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientCredential {
     /// It carried the token, which no web page knows.
@@ -76,7 +76,7 @@ impl AccessRules {
         }
     }
 
-    /// Whether a request with these headers is admitted, and why.
+    /// Returns the reason to admit a request with these headers; `None` if it is not admitted.
     pub(crate) fn admits(&self, peer: &ClientPeer, headers: &HeaderMap) -> Option<ClientCredential> {
         // The token is checked before the connection: it also proves that the caller is no web page.
         if self.token.as_ref().is_some_and(|token| has_token(headers, token)) {
@@ -169,7 +169,7 @@ fn sextet(symbol: u8) -> Option<u32> {
     Some(u32::from(value))
 }
 
-/// Compares every byte, whatever it finds: the time must tell nothing about the token except its length.
+/// Compares every byte, whatever it finds: the time must reveal nothing about the token except its length.
 fn are_equal(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
     a.len() == b.len() && std::hint::black_box(difference) == 0

@@ -51,7 +51,7 @@ impl Drop for BodyMemoryShare {
     }
 }
 
-/// Why a body was not read to its end.
+/// Reason why a body was not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyFault {
     TooSlow,
@@ -74,7 +74,7 @@ impl BodyFault {
     }
 }
 
-/// The same as an error. Its source is a gRPC status, which tonic finds and returns to the client.
+/// A [`BodyFault`] as an error. Its source is a gRPC status, which tonic finds and returns to the client.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", fault.text())]
 pub(crate) struct BodyError {

@@ -75,7 +75,7 @@ where
     }
 
     fn admit(&self, credential: ClientCredential) {
-        // Whoever has only the files of the page is still a stranger.
+        // A client that has only the files of the page is still a stranger.
         if credential != ClientCredential::PublicFile {
             self.record.was_admitted.store(true, Ordering::Relaxed);
         }

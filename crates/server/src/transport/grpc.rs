@@ -201,7 +201,7 @@ fn write(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusal> {
 
 fn in_slices(bytes: &[u8]) -> GrpcAnswer {
     let slices: Vec<Bytes> = bytes.chunks(SLICE).map(slice).collect();
-    // Without any slice, a client could not tell an empty answer from a stream that ended early.
+    // Without any slice, an empty answer would look like a stream that ended early.
     GrpcAnswer::Messages(if slices.is_empty() { vec![slice(&[])] } else { slices })
 }
 

@@ -37,6 +37,7 @@ pub(crate) fn router(
     let otg = dispatcher.map(|dispatcher| otg_routes(dispatcher, most_request_bytes));
     page_routes(page)
         .merge(otg.unwrap_or_default())
+        // axum's own answers have no body; clients expect OTG's `Error`.
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
 }

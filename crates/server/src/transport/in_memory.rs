@@ -73,7 +73,7 @@ impl InMemoryServer {
     }
 }
 
-/// A connection whose client has already sent everything.
+/// A connection on which the client has already sent everything.
 struct ByteStream {
     rest: Bytes,
     written: Arc<Mutex<Vec<u8>>>,

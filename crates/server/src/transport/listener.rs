@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// Pause after a failed accept. Its cause is most likely a lack of file descriptors, which a retry at once would meet again.
 const BREATH: Duration = Duration::from_millis(50);
-/// How long an idle client of HTTP/2 has to read that its connection ends.
+/// Time that an idle client of HTTP/2 has to read that its connection ends.
 const FAREWELL: Duration = Duration::from_millis(250);
 
 /// One transport, ready to be served.
@@ -36,7 +36,7 @@ pub(crate) struct TransportListener {
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) builder: Builder<TokioExecutor>,
     pub(crate) shared: SharedTransport,
-    /// How long calls in progress may take to end after the stop.
+    /// Time that calls in progress have to end after the stop.
     pub(crate) grace: Duration,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn builder(protocol: CallProtocol) -> Builder<TokioExecutor> {
     match protocol {
         CallProtocol::Http => {
             let mut builder = builder.http1_only();
-            // The watch has the deadlines: it tells a slow head from an idle connection.
+            // The watch has the deadlines: it distinguishes a slow head from an idle connection.
             builder.http1().header_read_timeout(None).max_buf_size(LONGEST_HEAD as usize);
             builder
         }
@@ -101,7 +101,7 @@ impl TransportListener {
             let connection = ServedConnection { slot, builder: self.builder.clone(), stop: stop.clone() };
             connections.spawn(connection.run(stream, self.tls.clone(), front));
         }
-        // New clients are refused from here on, instead of waiting in the backlog for nobody.
+        // New clients are refused from here on, instead of waiting in a backlog that is never read.
         drop(self.socket);
         let ended = async { while connections.join_next().await.is_some() {} };
         // `shutdown` aborts the connections that remain.
@@ -119,7 +119,7 @@ async fn accept(socket: &TcpListener, access: &AccessRules) -> std::io::Result<(
     let (stream, client) = socket.accept().await?;
     // Answers are small: Nagle's algorithm would hold them back until the client acknowledges earlier data.
     stream.set_nodelay(true)?;
-    // If the client has already gone, the kernel cannot tell who it was: this address is not loopback, so it is not trusted.
+    // If the client has already gone, the kernel cannot name its user: this address is not loopback, so it is not trusted.
     let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let peer = access.peer(client, stream.local_addr().unwrap_or(nowhere));
     Ok((stream, peer))
@@ -196,7 +196,7 @@ impl ServedConnection {
             }
         };
         counters.add(cause);
-        // GOAWAY tells a client which of its calls were not begun (RFC 9113, 6.8), so that it can safely make them again.
+        // GOAWAY names the last call that was begun (RFC 9113, 6.8), so that a client can safely repeat the others.
         if says_farewell && record.was_admitted.load(Ordering::Relaxed) {
             connection.as_mut().graceful_shutdown();
             drop(tokio::time::timeout(FAREWELL, connection).await);

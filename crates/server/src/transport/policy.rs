@@ -43,7 +43,7 @@ pub(crate) struct RequestPolicy {
 }
 
 impl RequestPolicy {
-    /// Whether a request with this head is admitted, and why.
+    /// Admits a request with this head and returns the reason, or refuses it.
     pub(crate) fn check(
         &self,
         peer: &ClientPeer,
@@ -105,13 +105,13 @@ impl RequestPolicy {
 
     fn is_our_name(&self, host: &str) -> bool {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        // An address is not looked up in DNS, so nobody can have redirected it here.
+        // An address is not looked up in DNS, so it cannot have been redirected here.
         bare.parse::<IpAddr>().is_ok()
             || host.eq_ignore_ascii_case("localhost")
             || self.host_names.iter().any(|name| name.eq_ignore_ascii_case(host))
     }
 
-    /// Browsers send these headers and programs do not. Only pages of this server may call it.
+    /// Refuses pages of other origins. Browsers send these headers and programs do not.
     fn check_origin(&self, head: &Parts) -> Result<(), RequestRejection> {
         let headers = &head.headers;
         let site_is_ours = headers
@@ -132,15 +132,15 @@ impl RequestPolicy {
         })
     }
 
-    /// Whether an origin is the host that the request names, with the scheme of this transport.
+    /// Returns whether an origin is the host that the request names, with the scheme of this transport.
     fn is_own_origin(&self, origin: &HeaderValue, ours: Option<&Authority>) -> bool {
         let scheme = if self.is_encrypted { "https://" } else { "http://" };
         let named = origin.to_str().ok().and_then(|origin| origin.strip_prefix(scheme));
         named.zip(ours).is_some_and(|(named, ours)| ours.as_str().eq_ignore_ascii_case(named))
     }
 
-    /// Without a preflight request, a page can send a body only with the content types of HTML forms, or with none (the Fetch standard's
-    /// CORS-safelisted types). The API accepts none of those, and it never answers a preflight request.
+    /// Refuses the content types that a page can send without a preflight request: those of HTML forms, and none (the Fetch standard's
+    /// CORS-safelisted types). The API never answers a preflight request.
     fn check_content_type(&self, head: &Parts) -> Result<(), RequestRejection> {
         let sent = content_type(&head.headers);
         let is_accepted = match self.protocol {
@@ -170,7 +170,7 @@ impl RequestPolicy {
 /// Refuses a head that is longer than the documentation says. The transports have limits of their own, which are in units of their buffers.
 fn check_length(head: &Parts) -> Result<(), RequestRejection> {
     let target = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
-    // What stands around them on the wire: `GET`, `HTTP/1.1`, colons, spaces and line ends.
+    // Added for the rest on the wire: `GET`, `HTTP/1.1`, colons, spaces and line ends.
     let lines = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     let length = target + head.method.as_str().len() + 12 + lines.sum::<usize>() + 2;
     if length <= LONGEST_HEAD as usize {
@@ -183,13 +183,15 @@ fn check_length(head: &Parts) -> Result<(), RequestRejection> {
     })
 }
 
-/// Whether the user follows a link. The answer is shown in the address bar's name and cannot be read by the page with the link.
+/// Returns whether the user follows a link. The browser shows the answer under this server's address; the page with the link
+/// cannot read it in any way.
 fn is_navigation(headers: &HeaderMap) -> bool {
     let has = |name: &HeaderName, value: &str| only_header(headers, name).is_some_and(|found| found == value);
     has(&SEC_FETCH_MODE, "navigate") && has(&SEC_FETCH_DEST, "document") && !headers.contains_key(ORIGIN)
 }
 
-/// JSON, or `application/octet-stream`, which snappi sends for a document in bytes. Pages cannot send either without a preflight request.
+/// Accepts JSON, and `application/octet-stream`, which snappi sends for a document in bytes. Pages cannot send either of them
+/// without a preflight request.
 fn is_json(media: &str) -> bool {
     media == "application/json"
         || media == "application/octet-stream"
@@ -218,8 +220,8 @@ fn hosts(head: &Parts) -> Option<Vec<Authority>> {
     named.iter().all(is_host_and_port).then_some(named)
 }
 
-/// Whether it is a host, and perhaps a port, and nothing else. `user@host` is no valid Host header; a parser that reads only the part after
-/// the `@` would be fooled, as would one that reads `[::1]evil` to the bracket.
+/// Returns whether it is a host, and perhaps a port, and nothing else. `user@host` is no valid Host header; a parser that reads only the
+/// part after the `@` would be fooled, as would one that reads `[::1]evil` to the bracket.
 fn is_host_and_port(named: &Authority) -> bool {
     let behind = named.as_str().strip_prefix(named.host());
     behind.is_some_and(|behind| {

@@ -24,7 +24,7 @@ impl RefusalKind {
         }
     }
 
-    /// OTG has only these two words.
+    /// Name of the kind in OTG, which has only these two.
     const fn word(self) -> &'static str {
         match self {
             Self::Internal => "internal",
@@ -49,7 +49,7 @@ pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
     let mut kept: Vec<String> = Vec::new();
     let mut length = 200;
     for error in &refusal.errors {
-        // At most half of the room, so that one long error leaves some for others.
+        // At most half of the space, so that one long error leaves some for others.
         let error = cut(error, LONGEST_ON_WIRE / 2);
         length += on_wire(&error) + 10;
         if length > LONGEST_ON_WIRE {
@@ -57,6 +57,7 @@ pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
         }
         kept.push(error);
     }
+    // The client must not take a shortened list for a complete one.
     let more = refusal.errors.len() - kept.len();
     if more > 0 {
         kept.push(format!("{more} more problems are not listed: HTTP lists them"));
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As tonic writes it into a header.
+    /// Encodes a text as tonic writes it into a header.
     fn header_length(status: &tonic::Status) -> usize {
         let headers = status.clone().into_http::<tonic::body::Body>();
         headers.headers().get("grpc-message").map_or(0, http::HeaderValue::len)

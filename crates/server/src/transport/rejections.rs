@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a request was refused or a connection was closed.
+/// Reason why a request was refused or a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectionCause {
     /// A client that needs a token sent none, or a wrong one.
     Token,
-    /// The request names a host that is not this server. Somebody may have made that name point here.
+    /// The request names a host that is not this server. An attacker may have made that name point here.
     Host,
     /// A web page of another origin made the request.
     Origin,
@@ -58,7 +58,7 @@ impl RejectionCause {
         Self::Idle,
     ];
 
-    /// Its name as the label of a metric.
+    /// Name of the cause as the label of a metric.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -79,7 +79,7 @@ impl RejectionCause {
         }
     }
 
-    /// Its text in reports, after a number.
+    /// Text of the cause in reports, after a number.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Token => "without the token",
@@ -125,7 +125,7 @@ impl RejectionCounts {
         self.0[cause as usize]
     }
 
-    /// The same without causes that are ordinary.
+    /// The counts without causes that are ordinary.
     pub(crate) fn of_note(mut self) -> Self {
         self.0[RejectionCause::Idle as usize] = 0;
         self

@@ -21,11 +21,11 @@ pub(crate) struct ConnectionRecord {
     pub(crate) peer: ClientPeer,
     /// Trusted when it connected, or since a request had the token.
     is_trusted: AtomicBool,
-    /// Whether a request was admitted.
+    /// True once a request was admitted.
     pub(crate) was_admitted: AtomicBool,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
-    /// Whether bytes wait because the client does not read.
+    /// True while bytes wait because the client does not read.
     pub(crate) is_write_blocked: AtomicBool,
     /// Heads of requests so far.
     pub(crate) requests: AtomicU64,
@@ -38,7 +38,7 @@ pub(crate) struct ConnectionRecord {
     /// [`Self::bytes_read`] when the last response ended.
     pub(crate) read_when_idle: AtomicU64,
     pub(crate) refused: AtomicU64,
-    /// When it last began or ended a request, by [`ConnectionSlots::clock`].
+    /// Time of the last beginning or end of a request, by [`ConnectionSlots::clock`].
     active_at: AtomicU64,
     close: Mutex<Option<RejectionCause>>,
     closing: Notify,
@@ -57,7 +57,7 @@ impl ConnectionRecord {
         !self.is_trusted() && self.peer.key == key
     }
 
-    /// Whether neither it nor a request of its client had the token.
+    /// Returns whether neither this connection nor a request of its client had the token.
     fn is_unknown_to(&self, token_holders: &VecDeque<PeerKey>) -> bool {
         !self.is_trusted() && !token_holders.contains(&self.peer.key)
     }
@@ -66,10 +66,10 @@ impl ConnectionRecord {
         self.being_served.load(Ordering::Acquire) == 0
     }
 
-    /// Tells the task that serves it to close it.
+    /// Makes the task that serves it close it.
     pub(crate) fn close(&self, cause: RejectionCause) {
         let mut close = self.close.lock().unwrap_or_else(PoisonError::into_inner);
-        // `notify_one` keeps a permit if nobody waits yet, so a close before `closed()` is not lost.
+        // `notify_one` keeps a permit if nothing waits yet, so a close before the wait is not lost.
         close.get_or_insert(cause);
         self.closing.notify_one();
     }
@@ -293,7 +293,7 @@ mod tests {
         slots.note_activity(&held[1].record);
         let new = admitted(&slots, ROOT);
         assert_eq!([&held[0], &held[1], &held[2], &new].map(is_closed), [false, false, true, false]);
-        // The one that was closed gives nothing free once more.
+        // The closed connection frees no second slot when its task ends.
         drop(held);
         assert_eq!(slots.table().len(), 1);
     }
@@ -325,13 +325,13 @@ mod tests {
         let strangers: Vec<_> = (1..=6).map(|user| busy(&slots, stranger(user))).collect();
         assert!(matches!(slots.admit(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
         let trusted = [admitted(&slots, ROOT), busy(&slots, ROOT)];
-        // Of those who are trusted, one makes room for another, and none for a stranger.
+        // Trusted clients make room for each other, and never for a stranger.
         assert!(matches!(slots.admit(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
         assert!(!is_closed(&trusted[0]));
         strangers[3].record.being_served.store(0, Ordering::Release);
         let next = admitted(&slots, ROOT);
         assert!(is_closed(&strangers[3]) && !is_closed(&trusted[0]));
-        // A stranger who has sent the token is none any more.
+        // A client that has sent the token is no stranger any more.
         strangers[0].record.trust();
         drop((next, trusted));
         assert!(matches!(slots.admit(stranger(7)), SlotAdmission::Admitted(_)));

@@ -82,7 +82,7 @@ fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'s
     Ok(read)
 }
 
-/// Missing rights are the fault of somebody else than wrong contents, so the cause keeps its kind.
+/// Keeps the kind of the I/O error: missing rights are assigned differently from wrong contents.
 fn unreadable(what: &'static str, path: &Path, error: pem::Error) -> Error {
     let source = match error {
         pem::Error::Io(source) => source,

@@ -18,9 +18,9 @@ pub(crate) struct ConnectionProgress {
     pub(crate) read_when_idle: u64,
     pub(crate) requests: u64,
     pub(crate) is_busy: bool,
-    /// Whether a part of a response waits for the client to read.
+    /// True while a part of a response waits for the client to read.
     pub(crate) waits_for_client: bool,
-    /// Whether it is trusted, or had an admitted request, so that it may stay idle for longer.
+    /// True if it is trusted, or had an admitted request, so that it may stay idle for longer.
     pub(crate) is_known: bool,
 }
 
@@ -44,11 +44,11 @@ impl ConnectionProgress {
 pub(crate) struct ConnectionWatch {
     deadlines: ClientDeadlines,
     protocol: CallProtocol,
-    /// How long no request has begun or ended.
+    /// Time without the beginning or end of a request.
     idle: Duration,
-    /// How long a head, or the first bytes, have been incomplete.
+    /// Time for which a head, or the first bytes, have been incomplete.
     head: Duration,
-    /// How long the client has not read enough.
+    /// Time for which the client has not read enough.
     unfetched: Duration,
     /// Bytes written when it last had read enough.
     written_before: u64,
@@ -76,7 +76,7 @@ impl ConnectionWatch {
         (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
-    /// Why the connection must be closed now, `step` after the last check; `None` if it may stay.
+    /// Returns the cause to close the connection now, `step` after the last check; `None` if it may stay.
     pub(crate) fn look(&mut self, now: ConnectionProgress, step: Duration) -> Option<RejectionCause> {
         // Before the check for busy connections: a client that does not read keeps its own request busy.
         if self.has_slow_reader(now, step) {
@@ -103,7 +103,7 @@ impl ConnectionWatch {
         }
     }
 
-    /// Whether the rest of a head, or the first bytes, are due.
+    /// Returns whether the rest of a head, or the first bytes, are due.
     fn awaits_head(&self, now: ConnectionProgress) -> bool {
         // HTTP/1: bytes since the last response are the beginning of a head. HTTP/2 sends other frames at any time (pings, window
         // updates), so only the preface and the first frame are judged.
@@ -132,7 +132,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// After how many seconds a connection is closed that does what `progress` says, and why.
+    /// Returns the second in which a connection with this progress is closed, and the cause.
     fn closed(
         protocol: CallProtocol,
         progress: impl Fn(u64) -> ConnectionProgress,

@@ -49,6 +49,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<(), Error>> {
+        // The buffer may hold earlier bytes already.
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
         let read = buffer.filled().len().saturating_sub(before);

@@ -211,7 +211,7 @@ fn captures_come_in_slices_that_clients_take() {
     assert!(slices.iter().all(|slice| slice.len() < 4 << 20));
     let carried: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
     assert!(carried > LONG && carried < LONG + 1_000, "{carried}");
-    // In one message it is more than a client takes unless it is told to.
+    // In one message it is longer than a client accepts by default.
     assert_eq!(call(&served, "GetCapture", vec![asked]).unwrap_err().code(), Code::OutOfRange);
     let empty = call(&served, "GetCapture", vec![field(1, &field(1, b"empty"))]).unwrap();
     assert_eq!(empty[0].len(), 2 + 24);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// What came back.
+/// Answer of the server.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -170,7 +170,7 @@ fn a_web_page_of_somebody_cannot_call_by_any_name_or_form() {
     let set = |headers: &str| {
         send(served.bound.http, &bare_request("POST", "/config", headers, &config().to_string())).status
     };
-    // What a page can send without asking first, what it can make a name point to, and what browsers say of themselves.
+    // Requests that a page can send without a preflight, names that it can make point here, and headers that browsers add.
     let ours = "Host: 127.0.0.1\r\n";
     let json = "Content-Type: application/json\r\n";
     for (headers, status) in [

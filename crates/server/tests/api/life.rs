@@ -117,7 +117,7 @@ fn what_cannot_be_served_is_refused_before_it_starts() {
     assert!(matches!(run(none), Err(Error::Options(_))));
     let clear = ServerOptions { client_ca: Some("ca.pem".into()), ..plain() };
     assert!(matches!(run(clear), Err(Error::Options(_))));
-    // What other machines reach asks who they are, and not in the clear.
+    // A transport that other machines can reach must authenticate them, and not in the clear.
     let anywhere = Some(([0, 0, 0, 0], 0).into());
     let token = Some("secret".to_owned());
     for open in [

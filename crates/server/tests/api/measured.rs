@@ -1,4 +1,4 @@
-//! What the page shows beside runs: flows, logs, taps and calibration.
+//! The parts of the page beside runs: flows, logs, taps and calibration.
 
 use crate::http::{call, request};
 use crate::mock::{Served, plain};
@@ -38,7 +38,7 @@ impl FlowArchive for MockFlows {
     fn top(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_at_once.fetch_max(running, Ordering::SeqCst);
-        // Long enough that other requests come meanwhile.
+        // Long enough that other requests come during the query.
         std::thread::sleep(Duration::from_millis(5));
         if query.selection.filter == "endless" {
             let ended = (0..20_000).any(|_| {

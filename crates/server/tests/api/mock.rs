@@ -1,4 +1,4 @@
-//! A tester without a rig: it remembers, counts and refuses as it was told.
+//! A tester without a rig: it remembers, counts and refuses as the test has set it.
 #![allow(dead_code, reason = "each test that includes this file uses what it needs")]
 
 use packetrig_server::{
@@ -23,15 +23,15 @@ struct Memory {
     config: Option<Value>,
     states: Vec<SwitchedState>,
     updates: Vec<Value>,
-    /// Whether flows have been started.
+    /// True once flows have been started.
     started: bool,
     paused: bool,
-    /// Changes under way now, and the most there ever were.
+    /// Changes in progress now, and the most at any time.
     changing: usize,
     most_changing: usize,
 }
 
-/// Where `set_config` waits if a test wants it to.
+/// Barrier at which `set_config` waits if a test wants it to.
 #[derive(Debug, Default)]
 struct Gate {
     entered: Option<Sender<()>>,
@@ -49,7 +49,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mock {
-    /// The next configuration says when it has begun, and waits until it is told to end.
+    /// Makes the next configuration report that it has begun, and wait until the test lets it end.
     pub(crate) fn hold(&self) -> (Receiver<()>, Sender<()>) {
         let ((entered, began), (end, leave)) = (channel(), channel());
         *lock(&self.gate) = Gate { entered: Some(entered), leave: Some(leave) };
@@ -102,7 +102,7 @@ impl Mock {
     }
 }
 
-/// What the real reader says of a configuration. Devices are not there yet in it.
+/// Problems that the real reader finds in a configuration. It does not read devices yet.
 fn judge(config: &Value) -> Result<Vec<String>, Vec<String>> {
     let mut config = config.clone();
     if let Some(members) = config.as_object_mut() {
@@ -315,7 +315,7 @@ impl Served {
         let ((stop, stopped), (tell, told)) = (channel(), channel());
         let thread = std::thread::spawn(move || {
             let bound = move |bound| tell.send(bound).expect("the test waits for it");
-            // Told to stop, or the test has gone.
+            // The test stops it, or has ended.
             packetrig_server::run(options, rig, bound, move || {
                 stopped.recv().ok();
             })
@@ -324,7 +324,7 @@ impl Served {
         Self { mock, bound, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Tells it to stop.
+    /// Makes it stop.
     pub(crate) fn stop(&mut self) {
         self.stop.take();
     }

@@ -14,7 +14,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A run that goes on each time that somebody asks, and counts the questions.
+/// A run that advances with each question, and counts the questions.
 #[derive(Default)]
 pub(crate) struct MovingRun {
     asked: AtomicU64,
@@ -110,7 +110,7 @@ impl ServedPage {
         Self { served: Served::start_rig(options, rig, mock), run, archive }
     }
 
-    /// A server whose clients need one of the two tokens.
+    /// A server that requires one of the two tokens.
     pub(crate) fn start_with_tokens() -> Self {
         Self::start(ServerOptions { token: Some(OWNER.into()), view_token: Some(VIEWER.into()), ..strict() })
     }
