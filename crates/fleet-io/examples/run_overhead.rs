@@ -1,4 +1,4 @@
-//! How much longer a short run takes than its own times: the wall time minus sending and drain, of runs in a row in one process.
+//! Measures the overhead of short runs: the wall time minus sending and drain, for runs in a row in one process.
 //!
 //! `cargo run -q -p xtask -- lab -- target/debug/examples/run_overhead [BACK-END] [RUNS] [kept]`
 //!
@@ -24,14 +24,14 @@ const DRAIN: Nanos = Nanos::from_millis(20);
 const FRAMES: u64 = 100;
 const RUNS: u64 = 20;
 
-/// What one run took, in milliseconds.
+/// Times of one run, in milliseconds.
 struct RunTimes {
     overhead: f64,
     preparing: f64,
     lead: f64,
     collecting: f64,
     closing: f64,
-    /// Of the first frames' departure from their schedule, the greatest, in microseconds.
+    /// Largest distance of a first frame from its schedule, in microseconds.
     send_error: f64,
 }
 
@@ -110,7 +110,7 @@ fn measure(
     })
 }
 
-/// When the run entered a state.
+/// Time at which the run entered a state.
 fn state_at(report: &RunReport, state: RunState) -> f64 {
     let states = report.times.iter().flat_map(|times| &times.states);
     states.filter(|at| at.state == state).map(|at| milliseconds(at.at.as_u64())).fold(0.0, f64::max)

@@ -1,7 +1,7 @@
 //! The loop around the agent machine: messages in, orders to the data plane, replies and samples out.
 //!
-//! On one machine that is all. In a fleet the node's [`NodeMembership`] stands beside it, and what it knows of clocks, leases
-//! and the spool is used here and nowhere else.
+//! On one machine that is all. In a fleet the node's [`NodeMembership`] stands beside it; only this module uses its clocks, leases
+//! and spool, and passes them on.
 
 use crate::blame::fault_of;
 use crate::error::{Error, best_effort};
@@ -26,8 +26,8 @@ mod changes;
 mod steps;
 mod turns;
 
-/// The senders are asked, and not the lease: it may have been renewed since it stopped them, or have run out after they had ended by
-/// themselves.
+/// Asks the senders and not the lease: it may have been renewed since it stopped them, or have run out after they had
+/// ended by themselves.
 fn senders_done(plane: &mut dyn DataPlane) -> Result<AgentEvent, EngineError> {
     let sent = plane.sent()?;
     let lease_ended = plane.lease_ended()?;
@@ -40,11 +40,11 @@ mod tests;
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
 /// A sample that comes a little early is still reported in its turn, not one interval later.
 const HALF_A_SAMPLE: Nanos = Nanos::from_millis(62);
-/// However rarely a controller wants samples, the node sends one at least this often.
+/// Longest time between two samples, however rarely the controller wants them.
 const LONGEST_SILENCE: Nanos = Nanos::from_secs(2);
 
-/// Serves one node's part in runs until `over` says so; then everything is stopped and closed. Gives back the first
-/// error of the data plane: what travelled to the controller is only its text.
+/// Serves one node's part in runs until `over` is set; then everything is stopped and closed. Returns the first error of the data plane:
+/// the controller received only its text.
 pub fn serve<E: Endpoint>(
     endpoint: E,
     planes: &mut dyn PlaneSource,
@@ -72,7 +72,7 @@ pub(crate) fn now() -> MonoTime {
 /// The plan of the run that this node takes part in.
 struct NodePlan {
     plan: GrowingPlan,
-    /// How its documents are read.
+    /// Options for reading its documents.
     reading: ReadOptions,
 }
 
@@ -91,7 +91,7 @@ struct AgentShell<'a, E> {
     agent: AgentMachine,
     membership: Option<NodeMembership>,
     plane: Option<Box<dyn DataPlane>>,
-    /// What the run is here. Membership and plane are told of it, and read no document themselves.
+    /// The part of the run on this node. Membership and plane get it from here and read no document themselves.
     plan: Option<NodePlan>,
     /// A plane that is finished and not yet closed: closing takes a while, and the result need not wait for it.
     finished: Option<Box<dyn DataPlane>>,
@@ -99,12 +99,12 @@ struct AgentShell<'a, E> {
     is_armed: bool,
     failure: Option<EngineError>,
     sample_at: MonoTime,
-    /// When the next sample is reported to the controller.
+    /// Time of the next report of a sample to the controller.
     report_at: MonoTime,
-    /// As the controller wishes.
+    /// Interval of these reports, as the controller wishes.
     report_every: Nanos,
     pulse: Option<ProcessPulse>,
-    /// T of the run under way.
+    /// T of the run in progress.
     sending_since: Option<MonoTime>,
 }
 
@@ -210,7 +210,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         self.finished = None;
     }
 
-    /// An order that cannot be carried out is an event, too: without one the machine would wait for its answer for ever.
+    /// Performs an action. Also a failure is an event: without one the machine would wait for its answer for ever.
     fn perform(&mut self, action: AgentAction) -> Option<AgentEvent> {
         self.carry_out(action).unwrap_or_else(|fault| Some(AgentEvent::Failed(fault)))
     }
@@ -219,6 +219,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         match action {
             AgentAction::Reply(head, reply) => self.post(MessageBody::Reply(head, reply)),
             AgentAction::Release => {
+                // Dropping the plane stops its senders and closes its ports.
                 self.plane = None;
                 self.plan = None;
                 self.pulse = None;
@@ -278,7 +279,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         self.sample_at = now() + SAMPLE_EVERY;
         match plane.sample() {
             Ok(sample) => {
-                // Kept beside the reports, each second: after a crash the spool's last sample is all that is known of this node.
+                // Kept beside the reports, each second: after a crash the spool's last sample is all that is left of this node's counts.
                 let kept = self.membership.as_mut().map_or(Ok(()), |member| member.keep_sample(&sample));
                 if let Some(head) = self.agent.head().cloned().filter(|_| now() >= self.report_at) {
                     self.report_at = now() + self.report_every.saturating_sub(HALF_A_SAMPLE);
@@ -294,7 +295,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 
     fn post(&mut self, body: MessageBody) {
-        // A controller that is gone is noticed by its silence; there is nobody to report the failure to.
+        // A controller that is gone is noticed by its silence; there is no one to report the failure to.
         best_effort(self.endpoint.post(&NodeName::controller(), body));
     }
 
@@ -321,7 +322,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 }
 
-/// What an order of the machine needs: the data plane, the plan, or the membership in a fleet.
+/// Returns the part that an order of the machine needs: the data plane, the plan, or the membership in a fleet.
 fn prepared<T>(part: &mut Option<T>) -> Result<&mut T, NodeFault> {
     part.as_mut().ok_or_else(not_prepared)
 }

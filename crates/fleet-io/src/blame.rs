@@ -1,4 +1,4 @@
-//! Whose fault the errors of this crate are, and how they travel to a controller.
+//! Assigns the errors of this crate to the plan, the machine or the program, and turns them into faults for the controller.
 
 use crate::Error;
 use crate::fleet::FetchError;
@@ -26,7 +26,7 @@ impl Error {
         }
     }
 
-    /// As a node reports it to its controller.
+    /// The error as a node reports it to its controller.
     pub fn fault(&self) -> NodeFault {
         NodeFault { blame: self.blame(), text: self.to_string() }
     }

@@ -1,4 +1,4 @@
-//! Gives a node's captures to the fleet's operator, in ranges, in a thread of its own.
+//! Sends a node's captures to the fleet's operator, in ranges, in a thread of its own.
 //!
 //! Invariant: only files in the directory of captures are read. No more bytes of a run's captures leave the node than its owner allows,
 //! here and through the spool together. A file is read one range at a time.
@@ -21,14 +21,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// How fast it notices that it is to end.
+/// Time within which the thread notices that it is to end.
 const LOOK: Nanos = Nanos::from_millis(500);
-/// Before a server that does not answer is tried again.
+/// Pause before a server that does not answer is tried again.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Longest name of a run or file.
 const LONGEST: usize = 255;
 
-/// How many bytes of each run's captures have left the node. Clones share the count.
+/// Bytes of each run's captures that have left the node. Clones share the count.
 pub type SharedAllowance = Arc<Mutex<CaptureAllowance>>;
 
 /// Opens the connection for questions; called again when it is lost.
@@ -42,7 +42,7 @@ pub struct CaptureServer {
 }
 
 impl CaptureServer {
-    /// Gives out what is below `directory`: a directory for each run.
+    /// Serves the files below `directory`, which has a directory for each run.
     pub fn start(directory: PathBuf, allowance: SharedAllowance, open: OpenCaptures) -> Result<Self, Error> {
         let over = Arc::new(AtomicBool::new(false));
         let captures = CaptureDirectory { directory, allowance };
@@ -89,13 +89,13 @@ fn serve(captures: &CaptureDirectory, mut open: OpenCaptures, over: &AtomicBool)
     }
 }
 
-/// Where the captures are, and how much of them may leave.
+/// Directory of the captures, and the bytes of them that may leave.
 struct CaptureDirectory {
     directory: PathBuf,
     allowance: SharedAllowance,
 }
 
-/// A range of a capture, or its hash, with what says which version of the file it is of.
+/// A range of a capture, or its hash, with the identity of the file's version.
 struct GivenCapture {
     identity: CaptureIdentity,
     bytes: Vec<u8>,
@@ -105,6 +105,7 @@ impl CaptureDirectory {
     fn give(&self, question: &CaptureQuestion) -> Result<GivenCapture, String> {
         let CaptureName { run, file } = &question.capture;
         let opened = self.open(run, file).map_err(|error| format!("{file} of run {run}: {error}"))?;
+        // Size and time of the last write: ranges of two versions of a file must not be put together.
         let identity = identity(&opened).map_err(|error| error.to_string())?;
         let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
         // The first range counts the whole file; a file counts once, however often it is asked for.
@@ -131,7 +132,7 @@ impl CaptureDirectory {
     }
 }
 
-/// A name, and never a path.
+/// Returns whether this is a plain name and no path.
 fn is_plain(name: &str) -> bool {
     let has_plain_characters =
         name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '='));
@@ -163,7 +164,7 @@ fn read_range(file: &File, offset: u64, length: u32) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads it a range at a time.
+/// Hash of a file, which is read one range at a time.
 pub(crate) fn sha256(mut file: &File) -> io::Result<Vec<u8>> {
     let mut hash = Sha256::new();
     let mut piece = vec![0; RANGE as usize];
@@ -175,7 +176,7 @@ pub(crate) fn sha256(mut file: &File) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The same of a file by its path.
+/// Hash of the file at a path.
 pub(crate) fn sha256_of(path: &Path) -> io::Result<Vec<u8>> {
     sha256(&File::open(path)?)
 }

@@ -1,4 +1,4 @@
-//! The loop around the controller machine: messages and events go in, messages and run events come out.
+//! Runs the loop around the controller machine: messages and events go in, messages and run events come out.
 //!
 //! It is the same for one machine and for a fleet. The fabric carries the messages; the [`RunCrew`] does the rest (records, collected
 //! results, clocks).
@@ -21,10 +21,10 @@ use std::collections::VecDeque;
 /// Longest time between two turns while results come in or a record is written: that is beside the messages.
 const BESIDE_MESSAGES: Nanos = Nanos::from_millis(2);
 
-/// A record is mostly kept within this time, and is waited for. After that the messages go on.
+/// Wait for a record, which is usually saved within this time. After that the loop reads messages again.
 const KEPT_SOON: Nanos = Nanos::from_millis(10);
 
-/// A turn that took this much longer than it was to wait means that the process did not run.
+/// Delay of a turn from which on the process counts as not having run.
 const STANDSTILL: Nanos = Nanos::from_secs(1);
 
 /// Called with every event of the run.
@@ -32,7 +32,7 @@ pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
 
 /// The user's side of a run.
 pub struct RunUser<'a> {
-    /// Asked at every turn what the user wants now.
+    /// Returns the user's next wish; called at every turn.
     pub wishes: &'a mut dyn FnMut() -> Option<ControllerEvent>,
     /// Longest time between two turns.
     pub turn: Nanos,
@@ -48,17 +48,17 @@ pub(crate) enum RunNews {
     Finding(String),
 }
 
-/// What a run has beside its machine and its messages.
+/// Services of a run beside its machine and its messages: records, collected results, clocks.
 pub(crate) trait RunCrew {
-    /// What happened since it was asked last; an error ends the run.
+    /// Returns the next thing that happened; an error ends the run.
     fn news(&mut self) -> Result<Option<RunNews>, Error>;
-    /// A node's hello has come.
+    /// Takes in the hello of a node.
     fn hello(&mut self, _from: &NodeName, _hello: NodeHello) {}
-    /// A node says what it has counted so far.
+    /// Takes in the counts of a node so far.
     fn counted(&mut self, _from: &NodeName, _sample: &CountSample) {}
-    /// A node says how its clock compares with this one.
+    /// Takes in a node's comparison of its clock with this one.
     fn clock(&mut self, _from: NodeName, _record: ClockRecord) {}
-    /// How the clocks of the run's nodes compare with this one, for those that have reported it.
+    /// Comparisons of the nodes' clocks with this one, for those that have reported it.
     fn fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         None
     }
@@ -66,17 +66,17 @@ pub(crate) trait RunCrew {
     fn part_for(&self, _for: &NodeName, command: NodeCommand) -> NodeCommand {
         command
     }
-    /// Begins to keep what a later controller has to know of the run. What became of it is asked before the next one comes.
+    /// Begins to save the record that a later controller needs of the run. The caller asks for the outcome before the next record comes.
     fn record(&mut self, _record: RunRecord) {
-        // On one machine a run ends with its process: nobody would read it.
+        // On one machine a run ends with its process: no later controller would read it.
     }
-    /// What became of the latest record, if that is known within this time.
+    /// Returns the state of the latest record, as far as it is known within this time.
     fn recorded(&mut self, _within: Nanos) -> Result<RecordState, Error> {
         Ok(RecordState::Kept)
     }
 }
 
-/// What became of a record.
+/// State of a record that is being saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordState {
     Pending,
@@ -94,7 +94,7 @@ impl std::fmt::Debug for RunUser<'_> {
 /// A run at its end, as the controller saw it.
 pub(crate) struct ControlledRun {
     pub(crate) controller: ControllerMachine,
-    /// When the run was in which state.
+    /// Times of the run's states.
     pub(crate) times: RunTimes,
 }
 
@@ -124,10 +124,10 @@ struct ControlLoop<'a, 'u, E> {
     endpoint: &'a mut E,
     crew: &'a mut dyn RunCrew,
     user: RunUser<'u>,
-    /// What the machine has decided, and when, and what is done as soon as the record before it is kept.
+    /// Actions that the machine has decided, with the time of the decision. They are performed once the record before them is saved.
     waiting: VecDeque<(MonoTime, ControllerAction)>,
     is_recording: bool,
-    /// When the first thing happened.
+    /// Time of the first event.
     began: Option<MonoTime>,
     times: RunTimes,
 }
@@ -151,7 +151,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             let here = now();
             let stood_still = here.since(heard).saturating_sub(turn);
             heard = here;
-            // A process that stood still has not heard its nodes: their silence meanwhile means nothing.
+            // A process that stood still has not received its nodes' messages: their silence during that time means nothing.
             if stood_still > STANDSTILL {
                 self.feed(ControllerEvent::StoodStill(stood_still))?;
             }
@@ -214,7 +214,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         self.act(Nanos::ZERO)
     }
 
-    /// Does what waits, in its order, up to a record that is not kept yet. `within`: how long the first one may take.
+    /// Performs waiting actions in their order, up to a record that is not saved yet. `within`: time that the first record may take.
     fn act(&mut self, mut within: Nanos) -> Result<(), Error> {
         loop {
             if self.is_recording {
@@ -223,7 +223,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
                 match state {
                     RecordState::Pending => return Ok(()),
                     RecordState::Kept => {}
-                    // Another controller leads now. What follows must not be sent in this one's name.
+                    // Another controller leads now. The waiting messages must not be sent in this one's name.
                     RecordState::Deposed => {
                         self.waiting.clear();
                         return self.feed(ControllerEvent::Deposed);
@@ -260,7 +260,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             self.post(&to, MessageBody::Clocks(head.clone(), fits));
         }
         let command = match self.crew.part_for(&to, command) {
-            // A node gets a key of its own, made from the controller's: what one node knows moves no other node's clock.
+            // A node gets a key of its own, made from the controller's: the key of one node cannot move the clock of another.
             NodeCommand::Prepare(mut own) => {
                 own.clock = own.clock.map(|server| clock::for_node(&server, &to));
                 NodeCommand::Prepare(own)

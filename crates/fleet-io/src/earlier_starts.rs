@@ -1,5 +1,5 @@
-//! Starts of a plan that failed because some nodes were told too late, as happens on a busy machine. The plan is begun again as another
-//! run, a few times at most, and the report of the run that started names the others.
+//! Starts of a plan that failed because the message reached some nodes too late, as happens on a busy machine. The plan is begun again as
+//! another run, a few times at most, and the report of the run that started names the others.
 
 use crate::error::Error;
 use crate::open_run::OpenRun;
@@ -8,7 +8,7 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::report::RunReport;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 
-/// How often the start of a plan is tried.
+/// Most starts of a plan.
 const STARTS: usize = 3;
 
 /// The runs that came before.
@@ -18,12 +18,12 @@ pub struct EarlierStarts {
 }
 
 impl EarlierStarts {
-    /// Whether the plan is begun again if this start fails, too.
+    /// Returns whether the plan is begun again if this start fails, too.
     pub fn may_begin_again(&self, operator: &dyn RunOperator) -> bool {
         self.runs.len() + 1 < STARTS && !operator.is_interrupted()
     }
 
-    /// Another start is tried, because this one came too late for some nodes. It is told to the user.
+    /// Notes a start that came too late for some nodes, and reports the next one to the user.
     pub fn add(&mut self, run: RunId, why: &str, operator: &dyn RunOperator) {
         let next = self.runs.len() + 2;
         operator.remark(format_args!(
@@ -32,7 +32,7 @@ impl EarlierStarts {
         self.runs.push(run);
     }
 
-    /// Says in the report of the run that started, now and when it is written again, that others came before it.
+    /// Adds a caveat about the earlier starts to the report of the run that started, now and when it is written again.
     pub fn name_in(&self, report: &mut RunReport, open: Option<&mut OpenRun>) {
         if self.runs.is_empty() {
             return;
@@ -55,7 +55,7 @@ impl EarlierStarts {
     }
 }
 
-/// Whether a run failed before any node sent something, because its start came too late.
+/// Returns whether a run failed before any node sent something, because its start came too late.
 pub fn is_late_start(error: &Error) -> bool {
     matches!(error, Error::Failed { fault } if fault.is_late_start())
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// The number that was written last; 0 if none was.
+/// Reads the number that was written last; 0 if none was.
 pub fn read(path: &Path) -> io::Result<u64> {
     match fs::read_to_string(path) {
         // A file that cannot be read is an error, not epoch 0: that would let an old controller in.

@@ -1,4 +1,4 @@
-//! Why a run gave no report.
+//! Errors that leave a run without a report.
 
 use packetrig_engine::Error as EngineError;
 use packetrig_fleet::lead::NodeLead;
@@ -8,7 +8,7 @@ use packetrig_plan::PlanProblems;
 use packetrig_store::spool;
 use std::collections::BTreeMap;
 
-/// Each variant says whose fault it is.
+/// Error of a run; each variant can be assigned to the user, the plan, the machine or the program.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,10 +18,10 @@ pub enum Error {
     /// The fleet lacks nodes or ports that the plan names, or they cannot take part now.
     #[error(transparent)]
     NotPlaced(PlanProblems),
-    /// The data plane could not do it; the engine's error says whose fault it is.
+    /// The data plane failed; the engine's error can be assigned.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The run could not start; the fault says whose it is.
+    /// The run could not start; the fault is assigned.
     #[error("{}", fault.text)]
     Failed { fault: NodeFault },
     /// The fabric inside this process did not work.
@@ -41,7 +41,7 @@ pub enum Error {
         "another controller has taken over the nodes of this one, because it heard nothing from this one for 15 s; start the run again"
     )]
     LeadershipLost,
-    /// A run began whose nodes were not taken before.
+    /// A run began without the leads of its nodes.
     #[error("run {0} was begun without its nodes; this is a bug in packetrig")]
     NotLed(RunId),
     /// The owner of the node does not allow the plan.
@@ -53,7 +53,7 @@ pub enum Error {
     /// The catalogue could not keep or find something.
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
-    /// What was stored of a run at its beginning cannot be read.
+    /// The record that was stored at the beginning of a run cannot be read.
     #[error("the record of unfinished run {run} is damaged: {why}")]
     DamagedRecord { run: RunId, why: String },
     /// A result without a run.
@@ -73,5 +73,5 @@ pub enum Error {
     Thread(std::io::Error),
 }
 
-/// For a request that may fail without harm; a comment at the call says why.
+/// Drops the result of a request that may fail without harm; a comment at the call says why.
 pub(crate) fn best_effort<T, E>(_attempt: Result<T, E>) {}

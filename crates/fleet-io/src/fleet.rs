@@ -1,4 +1,4 @@
-//! A fleet, and this process as one of its controllers: runs on many nodes, through the same controller machine as on one.
+//! This process as one of a fleet's controllers: runs on many nodes, through the same controller machine as on one.
 //!
 //! It answers leases, compares clocks, collects results and gives out runs, until the [`FleetGround`] is dropped. It leads the nodes
 //! of its run, as long as that takes; other controllers lead others.
@@ -63,13 +63,13 @@ use roll_call::RoundTrips;
 use shares::NodeShares;
 use std::collections::BTreeSet;
 
-/// How often a controller checks whether a node is free.
+/// Interval at which a controller checks whether a node is free.
 const LOOK: Nanos = Nanos::from_millis(200);
 
-/// Samples that a controller takes in each second, from all nodes together.
+/// Most samples per second that a controller takes in, from all nodes together.
 const COUNTS_PER_SECOND: u64 = 5000;
 
-/// What a controller has to know about itself.
+/// Configuration of a controller.
 pub struct ControllerCharge {
     pub identity: Identity,
     /// Shows to others of this machine that it is there. `None`: they have to watch its record.
@@ -80,15 +80,15 @@ pub struct ControllerCharge {
     pub clock: String,
     /// Seals the probes of clocks.
     pub key: ClockKey,
-    /// Where results are stored.
+    /// Store of the results of all runs.
     pub shelf: Box<dyn ResultStore>,
     /// Saves the state of a run before the messages of that state are sent.
     pub note: RecordNote,
-    /// With how many nodes a run starts and goes on.
+    /// Least numbers of nodes with which a run starts and continues.
     pub policies: RunPolicies,
     /// The nodes that belong to the fleet.
     pub roster: FleetRoster,
-    /// Takes in results of all runs that have no controller, instead of those that its shelf knows.
+    /// Takes in results of all runs that have no controller, and not only of those in its store.
     pub reads_all_runs: bool,
 }
 
@@ -106,23 +106,23 @@ pub struct FleetGround<F: Fabric> {
     endpoint: F::Endpoint,
     records: F::Records,
     members: FleetMembers,
-    /// What is known of other controllers.
+    /// Observations of other controllers' terms.
     watch: TermWatch,
-    /// What this one leads its nodes for.
+    /// The run for which this controller leads its nodes.
     led: Option<LedRun>,
     // Dropped in this order: no clock is answered and no result stored any more when the nodes are given back.
     responder: ClockResponder,
     collector: SegmentCollector,
     leadership: FleetLeadership,
-    /// After that: until its term has ended, this controller is there.
+    /// Dropped after the leadership: this controller is present until its term has ended.
     presence: Option<ControllerPresence>,
     note: RecordNote,
     policies: RunPolicies,
     roster: FleetRoster,
     round_trips: RoundTrips,
-    /// How long nodes may keep their ports open after a run, for the next one. Above 0, they also stay led.
+    /// Time for which nodes may keep their ports open after a run, for the next one. Above 0, they also stay led.
     keep_ports: Nanos,
-    /// How long the latest runs' nodes took to acknowledge a commit.
+    /// Times in which the latest runs' nodes acknowledged a commit.
     commits: CommitTimes,
 }
 
@@ -130,7 +130,7 @@ pub struct FleetGround<F: Fabric> {
 #[derive(Debug)]
 pub struct InheritedRun {
     pub record: RunRecord,
-    /// Nodes that other controllers lead, or have ended it on: nothing is said to them.
+    /// Nodes that other controllers lead, or have ended it on: they get no message.
     pub elsewhere: BTreeSet<NodeName>,
     /// The parts of nodes that are stored already.
     pub on_hand: Vec<(NodeName, StoredPart)>,
@@ -196,8 +196,8 @@ where
         })
     }
 
-    /// From now on runs follow one another on the same nodes. Between two of them the nodes stay led, and may keep their ports open
-    /// this long. They are given back when a run needs others, or this is dropped.
+    /// Keeps the nodes between runs from now on: they stay led, and may keep their ports open this long. They are given back when a run
+    /// needs others, or this is dropped.
     pub fn keep_nodes(&mut self, keep_ports: Nanos) {
         self.keep_ports = keep_ports;
     }
@@ -213,7 +213,7 @@ where
         places::labelled(label, &self.members)
     }
 
-    /// Enrolled nodes that no controller has ever heard.
+    /// Enrolled nodes that never sent a hello to any controller.
     pub fn never_heard(&self) -> Vec<NodeName> {
         let enrolled = self.roster.enrolled.iter();
         enrolled.filter(|node| self.members.get(node).is_none()).cloned().collect()
@@ -227,14 +227,14 @@ where
         Ok(records.filter(RunRecord::is_unfinished).collect())
     }
 
-    /// What is written down of a run that was not ended.
+    /// The record of a run that was not ended.
     pub fn unfinished_record(&mut self, run: &RunId) -> Result<Option<RunRecord>, Error> {
         let found = self.records.get(&RunRecord::key(run))?;
         let record = found.as_ref().and_then(StoredRecord::read);
         Ok(record.filter(RunRecord::is_unfinished))
     }
 
-    /// Ends a run that an earlier controller left: stops what is still going on and collects what there is.
+    /// Ends a run that an earlier controller left: stops its senders and collects its results.
     pub fn inherit(
         &mut self,
         inherited: InheritedRun,
@@ -253,8 +253,8 @@ where
         Ok(EndedRun { controller, times, failure: None, facts })
     }
 
-    /// Tells nodes which of the results that they keep are stored: the controller that stored them may have ended before it said so.
-    /// `below` is up to where a node's part in an attempt of a run is.
+    /// Confirms to nodes which of the results that they keep are stored: the controller that stored them may have ended before it did so.
+    /// `below` returns the end of the stored part of a node in an attempt of a run.
     pub fn confirm_stored(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
         for UncollectedPart { node, run, attempt, .. } in self.members.uncollected() {
             let below = below(&node, &run, attempt);
@@ -267,7 +267,7 @@ where
     }
 
     fn call_roll(&mut self) -> Result<(), Error> {
-        // Enrolled nodes that are absent were waited for when the fleet was opened, so they are not expected again.
+        // Enrolled nodes that are absent were awaited when the fleet was opened, so they are not expected again.
         self.round_trips.call(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
         self.roster.note(&self.members);
         Ok(())
@@ -338,13 +338,13 @@ fn say_every(nodes: usize, drain: Nanos) -> Nanos {
     wanted.min(Nanos::new(drain.as_u64() / 2))
 }
 
-/// What a run has when it begins, or is taken up.
+/// Starting conditions of a run that begins, or is taken up.
 #[derive(Debug, Default)]
 struct HasAlready {
     /// Results that are stored.
     on_hand: Vec<(NodeName, StoredPart)>,
     shares: Option<NodeShares>,
-    /// Its results are taken in here. Those of a run that is only released wait for the catalogue that began it.
+    /// Its results are taken in here. The results of a run that is only released wait for the catalogue that began it.
     reads_results: bool,
     /// Its record is not changed.
     writes_no_record: bool,

@@ -1,6 +1,6 @@
-//! Streams that come to this node from other nodes, and how their senders' clocks relate to its own.
+//! Streams that come to this node from other nodes, and the relations of their senders' clocks to its own.
 //!
-//! Pure. It follows a changed plan as soon as that is decided, so that the latency of an added stream is measured from its first frame.
+//! Pure. It takes in a changed plan as soon as that is decided, so that the latency of an added stream is measured from its first frame.
 
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::NodeName;
@@ -13,9 +13,9 @@ use packetrig_units::MonoTime;
 pub(crate) struct ForeignFrames {
     own: NodeName,
     places: Vec<PortPlace>,
-    /// By index, with the node that sends it.
+    /// Indices of the streams, with the nodes that send them.
     streams: Vec<(usize, NodeName)>,
-    /// How the nodes' clocks compare with the controller's, as last heard.
+    /// Latest comparisons of the nodes' clocks with the controller's.
     fits: Vec<(NodeName, ClockFit)>,
 }
 
@@ -26,18 +26,18 @@ impl Default for ForeignFrames {
 }
 
 impl ForeignFrames {
-    /// What comes to `own`.
+    /// Finds the streams that come to `own`.
     pub(crate) fn of(plan: &Plan, places: Vec<PortPlace>, own: NodeName) -> Self {
         let streams = streams(plan, &places, &own);
         Self { own, places, streams, fits: Vec::new() }
     }
 
-    /// The nodes' clocks are known, or known better.
+    /// Takes in new comparisons of the nodes' clocks.
     pub(crate) fn learn(&mut self, fits: Vec<(NodeName, ClockFit)>) {
         self.fits = fits;
     }
 
-    /// The plan has grown.
+    /// Takes in a plan that has grown.
     pub(crate) fn follow(&mut self, plan: &Plan) {
         self.streams = streams(plan, &self.places, &self.own);
     }
@@ -66,7 +66,7 @@ fn sender_elsewhere(stream: &Stream, places: &[PortPlace], own: &NodeName) -> Op
     (sender != own && receivers.any(|place| place.node == *own)).then(|| sender.clone())
 }
 
-/// How a receiver's clock relates to a sender's, by how each compares with the controller's; near `now`, which is the
+/// Relation of a receiver's clock to a sender's, from the comparison of each with the controller's; near `now`, which is the
 /// receiver's.
 fn shift(receiver: &ClockFit, sender: &ClockFit, now: MonoTime) -> ClockShift {
     // Both fits relate a clock to the controller's, so their difference at one of its times relates the two clocks.

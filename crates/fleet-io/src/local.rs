@@ -21,17 +21,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, ScopedJoinHandle, scope};
 
-/// Longest wait for a message: how fast the user's stop is noticed.
+/// Longest wait for a message, and so for the user's stop.
 const TURN: Nanos = Nanos::from_millis(20);
-/// How long the agent works for a silent controller. In one process silence means that a reader of the events blocks,
+/// Time for which the agent works for a silent controller. In one process silence means that a reader of the events blocks,
 /// for instance a pager; a controller that is gone ends the agent at once.
 const PATIENCE: Nanos = Nanos::from_secs(600);
 
-/// What a run needs beside its plan.
+/// Options of a run beside its plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunOptions {
     pub run: RunId,
-    /// What the user calls it.
+    /// Name that the user has given.
     pub name: String,
     /// The wall clock now, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
@@ -40,9 +40,9 @@ pub struct RunOptions {
     /// Locations the user confirmed for the lab guard (RFC 6815).
     pub confirmed: Vec<String>,
     pub capture_dir: Option<PathBuf>,
-    /// From the last sender's end until receivers stop.
+    /// Time from the last sender's end until receivers stop.
     pub drain: Nanos,
-    /// What the user accepts.
+    /// Criteria for the verdict.
     pub criteria: AcceptanceCriteria,
 }
 
@@ -56,8 +56,8 @@ pub fn run_local(
     run_on(&mut LocalGround(EnginePlane::default()), document, options, (stop, on_event))
 }
 
-/// Runs `document` where `ground` is. `stop` is asked about every 20 ms whether the user wants it to end; `on_event` sees
-/// everything that happens, on the caller's thread. The report comes also when the run was stopped or is partial; an error
+/// Runs `document` on this machine or on a fleet. `stop` is called about every 20 ms and returns whether the user wants the run to end;
+/// `on_event` gets every event, on the caller's thread. The report comes also when the run was stopped or is partial; an error
 /// means that it never started.
 pub fn run_on(
     ground: &mut dyn RunGround,
@@ -68,7 +68,7 @@ pub fn run_on(
     run_to_end(ground, document, options, (stop, on_event)).map(|(report, _)| report)
 }
 
-/// The same, with what it takes to complete the report when results are missing that may still come.
+/// Runs `document`, as [`run_on`] does. Returns also the state to complete the report later, when results are missing that may still come.
 pub fn run_to_end(
     ground: &mut dyn RunGround,
     document: &str,
@@ -79,7 +79,7 @@ pub fn run_to_end(
     let mut stopped = false;
     let user = RunUser {
         wishes: &mut || {
-            // The machine takes one stop; the user's signal stays set.
+            // The machine takes one stop, but the user's signal stays set.
             let wish = !stopped && stop();
             stopped |= wish;
             wish.then_some(ControllerEvent::Stop)
@@ -92,9 +92,9 @@ pub fn run_to_end(
     Ok((ended.report(document.plan())?, open))
 }
 
-/// Where runs take place: on this machine, or on a fleet.
+/// Executes runs: on this machine, or on a fleet.
 pub trait RunGround: Send {
-    /// How documents are read here.
+    /// Options for reading documents here.
     fn reading(&self, seed: u64) -> ReadOptions;
     /// Runs `document` to its end.
     fn execute(
@@ -174,7 +174,7 @@ impl<P: PlaneSource + Send> RunGround for LocalGround<P> {
     }
 }
 
-/// However the scope is left, the agent is told to end before it is joined.
+/// Makes the agent end before it is joined, however the scope is left.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -209,12 +209,12 @@ impl<T> RunCrew for OneThread<'_, T> {
 }
 
 impl EndedRun {
-    /// What it takes to complete its report later, if results are missing.
+    /// The state to complete its report later, if results are missing.
     pub fn open_run(&self) -> Option<OpenRun> {
         OpenRun::of(self)
     }
 
-    /// What came out of it. `plan` is what was run.
+    /// Makes the report. `plan` is the plan of the run.
     pub fn report(self, plan: &Plan) -> Result<RunReport, Error> {
         let outcome = self.controller.outcome().cloned().unwrap_or(RunOutcome::Aborted);
         if let RunOutcome::Failed { fault } = outcome {

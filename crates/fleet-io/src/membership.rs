@@ -1,7 +1,7 @@
-//! What an agent of a fleet does beside its part in a run: it sends hellos, keeps its lease where its senders see it, compares clocks, and
+//! Duties of an agent of a fleet beside its part in a run: it sends hellos, keeps its lease where its senders see it, compares clocks, and
 //! keeps results until they are collected.
 //!
-//! The agent machine decides about the run. The rig, which knows what it opens, checks plans against the owner's limits.
+//! The agent machine decides about the run. The rig, which opens the ports, checks plans against the owner's limits.
 //!
 //! Invariant: the time until which senders may send only ever comes from a lease that the controller renewed.
 
@@ -26,23 +26,23 @@ use packetrig_stats::terms::RunTerms;
 use packetrig_units::{MonoTime, Nanos};
 use std::path::PathBuf;
 
-/// Between two hellos.
+/// Interval between two hellos.
 const HELLO_EVERY: Nanos = Nanos::from_secs(1);
-/// Between two samples that are kept.
+/// Interval between two samples that are kept.
 const INTERVAL: Nanos = Nanos::from_secs(1);
-/// How long arming waits for the first comparison of clocks.
+/// Longest wait of arming for the first comparison of clocks.
 const COMPARISON: Nanos = Nanos::from_millis(500);
 
-/// What a node has to know about itself.
+/// Configuration of a node.
 pub struct NodeSite {
     pub node: NodeName,
-    /// What it says of itself, but for what changes.
+    /// Describes the node for its hellos; the agent adds the parts that change.
     pub describe: Box<dyn FnMut() -> NodeHello + Send>,
     /// Compare clocks over the network even with a controller on the same machine.
     pub always_compare: bool,
-    /// Where the highest epoch is kept.
+    /// File that keeps the highest epoch.
     pub epoch_file: PathBuf,
-    /// What the supervisor looks at.
+    /// File with the senders' deadline, which the supervisor reads.
     pub watch: Option<SendDeadlineFile>,
 }
 
@@ -63,17 +63,17 @@ pub struct NodeMembership {
     foreign: ForeignFrames,
     /// T by the controller's clock, and as it was given to the machine.
     start: Option<(MonoTime, MonoTime)>,
-    /// Something of the run at hand is in the spool.
+    /// True once the spool has something of the current run.
     is_kept: bool,
     described: Option<NodeHello>,
     /// Senders may be at work: the supervisor watches them.
     is_sending: bool,
-    /// For how long the machine had slept when the run was prepared: what it sleeps later is not given to its senders.
+    /// Time that the machine had slept when the run was prepared: time that it sleeps later is not given to its senders.
     slept: Nanos,
     starvation: StarvationMeter,
 }
 
-/// How this node's clock compares with the controller's.
+/// Comparison of this node's clock with the controller's.
 #[derive(Debug)]
 enum ClockComparing {
     /// There is no clock to compare with.
@@ -84,7 +84,7 @@ enum ClockComparing {
 }
 
 impl NodeMembership {
-    /// Of a node that keeps its results in `uplink` and whose senders look at `gate`.
+    /// Makes a member that keeps its results in `uplink`. Its senders check `gate`.
     pub fn new(site: NodeSite, gate: SendGate, uplink: ResultUplink) -> Self {
         Self {
             site,
@@ -117,12 +117,12 @@ impl NodeMembership {
         Box::new(NodeHello { epoch, busy, spooled, troubles, answers, starved, ..described }.within_bounds())
     }
 
-    /// A wait for a message that was to end after `asked` has ended after `took`.
+    /// Notes that a wait for a message, which was to end after `asked`, has ended after `took`.
     pub(crate) fn note_wait(&mut self, asked: Nanos, took: Nanos) {
         self.starvation.note_wait(asked, took, now());
     }
 
-    /// Whether the next hello is due. If so, the node describes itself anew.
+    /// Returns whether the next hello is due. If so, the node describes itself again.
     pub(crate) fn take_due_hello(&mut self) -> bool {
         let due = now() >= self.hello_at;
         if due {
@@ -132,7 +132,7 @@ impl NodeMembership {
         due
     }
 
-    /// Shuts the gate for the run that is to be prepared. Gives the preparation back without the members that name files, limits and
+    /// Shuts the gate for the run that is to be prepared. Returns the preparation without the members that name files, limits and
     /// confirmed interfaces: on a lent machine those are its owner's.
     pub(crate) fn prepare(
         &mut self,
@@ -161,7 +161,7 @@ impl NodeMembership {
         })
     }
 
-    /// The owner allows it and the ports are open: begins to keep what comes of it and to compare clocks.
+    /// Begins to keep results and to compare clocks, after the owner has allowed the run and the ports are open.
     pub(crate) fn begin(
         &mut self,
         head: &MessageHead,
@@ -178,7 +178,7 @@ impl NodeMembership {
         Ok(())
     }
 
-    /// The ports serve a further attempt: what is kept is of that one from now on.
+    /// Begins a further attempt on the same ports: results are kept for that one from now on.
     pub(crate) fn attempt(&mut self, head: &MessageHead) -> Result<(), Error> {
         if self.uplink.keeps(head) {
             return Ok(());
@@ -192,7 +192,7 @@ impl NodeMembership {
         !self.site.always_compare && described.clock.identity == server.identity
     }
 
-    /// How the clocks compare, for the controller; waits a moment for the first series of probes.
+    /// Compares the clocks, for the controller; waits a moment for the first series of probes.
     pub(crate) fn clock(&mut self) -> Option<ClockRecord> {
         match &mut self.comparing {
             ClockComparing::Not => None,
@@ -219,19 +219,19 @@ impl NodeMembership {
         }
     }
 
-    /// How the clocks of those who send to this node compare with the controller's: what that means for their streams.
+    /// Takes in the clocks of the nodes that send to this one, and returns the shifts of their streams.
     pub(crate) fn shifts(&mut self, fits: Vec<(NodeName, ClockFit)>) -> Vec<(usize, ClockShift)> {
         self.foreign.learn(fits);
         self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
     }
 
-    /// The plan has grown: what that means for streams of other nodes.
+    /// Takes in a plan that has grown, and returns the shifts of streams of other nodes.
     pub(crate) fn follow(&mut self, plan: &Plan) -> Vec<(usize, ClockShift)> {
         self.foreign.follow(plan);
         self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
     }
 
-    /// A command with its times converted to this node's clock.
+    /// Converts the times of a command to this node's clock.
     pub(crate) fn local(&mut self, command: NodeCommand) -> NodeCommand {
         match command {
             NodeCommand::Commit { start, guard } => {
@@ -255,7 +255,7 @@ impl NodeMembership {
         }
     }
 
-    /// A repeated T gives the same time: the machine takes another time for another start, and the fit may have improved meanwhile.
+    /// Converts T. A repeated T gives the same time: the machine takes another time for another start, and the fit may have improved.
     fn local_start(&mut self, start: MonoTime) -> MonoTime {
         match self.start {
             Some((said, local)) if said == start => local,
@@ -280,14 +280,15 @@ impl NodeMembership {
         self.fit().map_or(at, |fit| fit.to_local(at))
     }
 
-    /// Until then senders may send and emulated interfaces may answer.
+    /// Extends the lease: until then senders may send and emulated interfaces may answer.
     pub(crate) fn extend(&self, until: MonoTime) -> Result<(), Error> {
         self.gate.extend(until, self.slept);
+        // Before the start of senders the supervisor has nothing to watch.
         if self.is_sending { self.watch(self.gate.deadline()) } else { Ok(()) }
     }
 
-    /// From here on senders may be at work, as long as the lease holds. A node that only waits for its start has nothing that
-    /// a supervisor would have to stop, however long it waits.
+    /// Begins the supervisor's watch: senders may be at work from here on, as long as the lease holds. A node that only waits for its start
+    /// has nothing that a supervisor would have to stop, however long it waits.
     pub(crate) fn begin_sending(&mut self) -> Result<(), Error> {
         self.is_sending = true;
         self.watch(self.gate.deadline())
@@ -298,7 +299,7 @@ impl NodeMembership {
         watch.map_or(Ok(()), |watch| watch.set(deadline.unwrap_or(0))).map_err(Error::Watch)
     }
 
-    /// All senders have stopped.
+    /// Ends the supervisor's watch, after all senders have stopped.
     pub(crate) fn stop_watching(&mut self) -> Result<(), Error> {
         self.is_sending = false;
         self.watch(None)
@@ -314,7 +315,7 @@ impl NodeMembership {
         self.uplink.keep_sample(sample.clone())
     }
 
-    /// Keeps the result until it is collected. Says in how many segments.
+    /// Keeps the result until it is collected. Returns the number of its segments.
     pub(crate) fn spool(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let clock = self.clock_record();
         self.comparing = ClockComparing::Not;
@@ -334,7 +335,7 @@ impl NodeMembership {
         }
     }
 
-    /// The node gives the run up. Samples that it has kept stay in the spool.
+    /// Gives the run up. Samples that were kept stay in the spool.
     pub(crate) fn leave(&mut self) -> Result<(), Error> {
         // Ends the prober's thread.
         self.comparing = ClockComparing::Not;
@@ -342,7 +343,7 @@ impl NodeMembership {
         self.stop_watching()
     }
 
-    /// The controller has these.
+    /// Deletes segments that the controller has.
     pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
         self.uplink.delete_stored(mark);
     }

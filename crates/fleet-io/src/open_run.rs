@@ -1,4 +1,4 @@
-//! A run whose report lacks results of nodes: all that it takes to write the report again when they come.
+//! A run with a report that lacks results of nodes: everything that is needed to write the report again when they come.
 
 use crate::error::Error;
 use crate::local::EndedRun;
@@ -22,14 +22,14 @@ pub struct OpenRun {
     outcome: RunOutcome,
     times: RunTimes,
     results: Vec<NodeResult>,
-    /// When the report was written first, nanoseconds since 1970 (UTC).
+    /// Time at which the report was written first, nanoseconds since 1970 (UTC).
     written_at: u64,
     /// A caveat for each result that came later.
     notes: Vec<Caveat>,
 }
 
 impl OpenRun {
-    /// Of a run that has ended without all results. `None` for a steered run: its plan does not say what it did, so its
+    /// Keeps the state of a run that has ended without all results. `None` for a steered run: its plan does not say what it did, so its
     /// report stays as it is.
     pub(crate) fn of(ended: &EndedRun) -> Option<Self> {
         let outcome = ended.controller.outcome().filter(|it| matches!(it, RunOutcome::Partial { .. }))?;
@@ -46,7 +46,7 @@ impl OpenRun {
         })
     }
 
-    /// Of a run in its first attempt that ended without any result.
+    /// Makes a run that ended in its first attempt without any result.
     #[cfg(test)]
     pub(crate) fn without_results(facts: RunFacts, outcome: RunOutcome) -> Self {
         let times = RunTimes::default();
@@ -58,13 +58,14 @@ impl OpenRun {
         packed::pack(self)
     }
 
-    /// What [`Self::written`] made bytes of.
+    /// Unpacks the bytes of the catalogue.
     pub(crate) fn read(bytes: &[u8]) -> io::Result<Self> {
         packed::unpack(bytes)
     }
 
-    /// Whether a node's part in an attempt is missing here.
+    /// Returns whether a node's part in an attempt is missing here.
     pub(crate) fn misses(&self, attempt: u32, node: &NodeName) -> bool {
+        // A result that comes twice must not count twice.
         let is_here = self.results.iter().any(|result| result.node == node.0);
         attempt == self.attempt && self.facts.nodes.contains(node) && !is_here
     }
@@ -74,12 +75,12 @@ impl OpenRun {
         self.attempt
     }
 
-    /// Nodes whose part in the attempt is missing.
+    /// Nodes without a result in the attempt.
     pub(crate) fn missing(&self) -> Vec<NodeName> {
         self.facts.nodes.iter().filter(|node| self.misses(self.attempt, node)).cloned().collect()
     }
 
-    /// Whether nothing is missing any more.
+    /// Returns whether nothing is missing any more.
     pub(crate) const fn is_whole(&self) -> bool {
         self.coverage().is_full()
     }
@@ -99,7 +100,7 @@ impl OpenRun {
         let text =
             format!("its results came {seconds} s after the report was first written, and are in it now");
         self.notes.push(late_caveat(node, text.clone(), false));
-        // It has come since.
+        // The result has come since, so its reason is no longer that it is missing.
         let missing = format!("node {node}: {RESULT_MISSING}");
         if let RunOutcome::Partial { reasons, .. } = &mut self.outcome {
             for reason in reasons.iter_mut().filter(|reason| **reason == missing) {
@@ -110,7 +111,7 @@ impl OpenRun {
         self.results.push(result);
     }
 
-    /// The report with all that has come.
+    /// Makes the report with all results that have come.
     pub(crate) fn report(&self, document: &str) -> Result<RunReport, Error> {
         let reading = ReadOptions { seed: self.facts.seed, fleet: true, ..ReadOptions::default() };
         let plan = Plan::read_with(document, reading)?;
@@ -119,7 +120,7 @@ impl OpenRun {
         Ok(RunReport { times: Some(self.times.clone()), caveats, ..report })
     }
 
-    /// What became of the report, in words.
+    /// A sentence about the report with a new result.
     pub(crate) fn summary(&self, node: &NodeName) -> String {
         let ReportCoverage { reported, expected } = self.coverage();
         format!(

@@ -7,20 +7,20 @@ use packetrig_store::KeptRun;
 use std::fmt;
 use std::sync::Arc;
 
-/// Hears what happens to runs besides their events. It prints or notes it; runs go on meanwhile.
+/// Receives remarks about runs besides their events, and prints or logs them. Runs do not wait for it.
 pub trait RunOperator: Send + Sync {
     fn remark(&self, text: fmt::Arguments<'_>);
     /// A run has ended without a report, and left these files.
     fn left_files(&self, kept: &KeptRun);
     /// The report of a run was written.
     fn reported(&self, _report: &RunReport) {}
-    /// Whether the user wants to end what is waited for.
+    /// Returns whether the user wants to end the current wait.
     fn is_interrupted(&self) -> bool;
 }
 
 pub type SharedOperator = Arc<dyn RunOperator>;
 
-/// Decides whether to wait for nodes that others hold: until the user ends it, but for a controller at work only if he wants to wait.
+/// Makes a decision function for nodes that others hold: it waits until the user ends it, but for a controller at work only if `waits`.
 /// The first call names those nodes.
 pub(crate) fn patience(operator: &dyn RunOperator, waits: bool) -> impl FnMut(&HeldNodes) -> WaitChoice {
     let mut is_reported = false;

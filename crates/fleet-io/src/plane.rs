@@ -1,5 +1,5 @@
-//! Where the agent's shell gets its data plane from: this machine's interfaces, lent or its user's own. A plan with probes gets the plane
-//! that sends probes.
+//! Sources of the agent's data plane: this machine's interfaces, lent or its user's own. A plan with probes gets the plane for
+//! probes instead of the rig.
 
 use crate::probes::{ProbeLoan, ProbePlane};
 use packetrig_engine::Error;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// A data plane and what its ports turned out to be.
 pub type PreparedPlane = (Box<dyn DataPlane>, Vec<PortInfo>);
 
-/// Where data planes come from.
+/// Source of data planes for runs.
 pub trait PlaneSource {
     /// Opens what the preparation asks for. `plan` is what its document was read as.
     fn prepare(&mut self, preparation: &RunPreparation, plan: Arc<Plan>) -> Result<PreparedPlane, Error>;
@@ -32,51 +32,51 @@ pub trait PlaneSource {
 /// The engine's rig on this machine's interfaces.
 #[derive(Clone, Debug, Default)]
 pub struct EnginePlane {
-    /// What the machine lends to a fleet; `None`: the plan is its user's own.
+    /// The machine as it is lent to a fleet; `None`: the plan is its user's own.
     lent: Option<MachineLoan>,
     /// The program that sends with back end `process`. It is not part of a preparation, so that no message can name a
     /// program to start.
     engine: Option<EngineCommand>,
     /// Ports that stay open between runs.
     kept: Option<KeptPorts>,
-    /// How long they stay open on a lent machine.
+    /// Time for which they stay open on a lent machine.
     keeping: KeepingTime,
 }
 
-/// How long a lent machine keeps ports open after a run.
+/// Time for which a lent machine keeps ports open after a run.
 #[derive(Clone, Copy, Debug, Default)]
 enum KeepingTime {
-    /// Nothing is kept.
+    /// Ports are not kept open.
     #[default]
     Nothing,
-    /// A run is under way. After it, ports stay open this long.
+    /// A run is in progress. After it, ports stay open this long.
     AfterRun(Nanos),
     Until(MonoTime),
 }
 
-/// What a machine lends to a fleet, and on which terms. No message from a controller changes any of it.
+/// Resources that a machine lends to a fleet, and the terms. No message from a controller changes any of it.
 #[derive(Clone, Debug)]
 pub struct MachineLoan {
     /// The machine's name in the fleet.
     pub node: NodeName,
-    /// Until when its ports may send.
+    /// Holds the deadline until which its ports may send.
     pub gate: SendGate,
-    /// What its owner allows.
+    /// Limits of its owner.
     pub permit: Arc<dyn OwnerPermit>,
     /// Interfaces that the owner confirmed for test traffic.
     pub confirmed: BTreeSet<PortLocation>,
-    /// Below which captures are written: a directory for each run.
+    /// Directory of captures, with a directory for each run.
     pub captures: PathBuf,
-    /// What this machine's back ends can do, as measured before.
+    /// Measured limits of this machine's back ends.
     pub limits: Vec<RigLimit>,
     /// The back end to use if the controller names none.
     pub back_end: Option<BackEnd>,
-    /// What probes may do.
+    /// Limits of the owner for probes.
     pub probes: ProbeLoan,
 }
 
 impl MachineLoan {
-    /// Where the captures of a run are. The name of a run comes from the controller, so it is checked: it must be a name and no path.
+    /// Directory of a run's captures. The name of a run comes from the controller, so it is checked: it must be a name and no path.
     pub(crate) fn captures_of(&self, run: &str) -> Result<PathBuf, Error> {
         let is_plain = run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         if run.is_empty() || run.len() > LONGEST_RUN_ID || !is_plain {
@@ -86,7 +86,7 @@ impl MachineLoan {
         Ok(self.captures.join(run))
     }
 
-    /// Where each port is, if it is here.
+    /// Location of each port that is here.
     pub(crate) fn places(&self, preparation: &RunPreparation) -> Result<Vec<Option<PortLocation>>, Error> {
         if preparation.places.is_empty() {
             let message = "the plan does not say on which node its ports are".to_owned();
@@ -132,7 +132,7 @@ fn not_lent() -> Error {
     Error::NotPermitted(vec!["this machine is not lent to a fleet".to_owned()])
 }
 
-/// What a preparation says to a machine that is its user's own.
+/// Options of a preparation for a machine that is its user's own.
 fn own_options(preparation: &RunPreparation, engine: Option<&EngineCommand>) -> Result<RigOptions, Error> {
     // Only a fleet's preparation has places.
     if !preparation.places.is_empty() {
@@ -152,18 +152,18 @@ fn own_options(preparation: &RunPreparation, engine: Option<&EngineCommand>) -> 
 }
 
 impl EnginePlane {
-    /// Of a node of a fleet: of each plan it opens the ports that are here, if the owner allows it.
+    /// Makes the plane of a fleet's node: it opens the ports of a plan that are here, if the owner allows it.
     pub const fn lent(loan: MachineLoan) -> Self {
         Self { lent: Some(loan), engine: None, kept: None, keeping: KeepingTime::Nothing }
     }
 
-    /// Of the user's own machine, where this program sends.
+    /// Sets the program that sends with back end `process` on the user's own machine.
     #[must_use]
     pub fn with_engine(self, engine: Option<EngineCommand>) -> Self {
         Self { engine, ..self }
     }
 
-    /// Ports on AF_PACKET rings stay open after a run, for the next one that asks for the same: opening and closing them takes longer than
+    /// Keeps ports on AF_PACKET rings open after a run, for the next one that asks for the same: opening and closing them takes longer than
     /// a short trial. Between runs their interfaces stay locked and quiet. They are given back when this and its clones are dropped, and
     /// those that a run does not use when it begins.
     #[must_use]
@@ -218,6 +218,7 @@ impl PlaneSource for EnginePlane {
 
     fn close_unused(&mut self, now: MonoTime) {
         match self.keeping {
+            // This is called only between runs: the first call marks the end of the run.
             KeepingTime::AfterRun(time) => self.keeping = KeepingTime::Until(now + time),
             KeepingTime::Until(end) if now >= end => self.close_kept(),
             KeepingTime::Nothing | KeepingTime::Until(_) => {}

@@ -1,10 +1,10 @@
 //! The data plane of a run with probes: reflectors are its receivers, probe senders its senders.
 //!
 //! ```text
-//!  prepare   the owner's permits are asked about every line, before a socket is opened
+//!  prepare   the owner's permits are checked for every line, before a socket is opened
 //!  arm       reflectors answer; paths, mechanisms and listeners are ready; senders wait
 //!  start_at  every sender counts its departure times from T
-//!  finish    senders, then reflectors end; what both found becomes the node's result
+//!  finish    senders, then reflectors end; the results of both become the node's result
 //! ```
 //! It goes through the same states as the rig that sends streams, so leases, barriers and the collection of results are the same.
 //!
@@ -35,12 +35,12 @@ use prepare::OwnProbePort;
 use reflecting::RunningReflector;
 use sending::{RunningSender, SentLines};
 
-/// What the owner of a machine lets probes do.
+/// Limits that the owner of a machine sets for probes.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeLoan {
-    /// Which targets may be probed, and how much.
+    /// Targets that may be probed, with their limits.
     pub permit: ProbePermit,
-    /// What release mechanisms can do on this machine, as measured before.
+    /// Measured precision of release mechanisms on this machine.
     pub calibration: Option<CalibrationResult>,
     /// The day today, as `2027-01-31`: permissions can have a last day.
     pub today: ReadDate,
@@ -68,7 +68,7 @@ pub(crate) struct ProbePlane {
     clock: RealtimeOffset,
     reflectors: Vec<RunningReflector>,
     senders: Vec<RunningSender>,
-    /// Lines that could not be made ready.
+    /// Results of lines that could not be prepared.
     failed: Vec<ProbeLineResult>,
     started: Option<MonoTime>,
     senders_done: Option<MonoTime>,
@@ -76,7 +76,7 @@ pub(crate) struct ProbePlane {
 }
 
 impl ProbePlane {
-    /// Asks the owner about everything that is asked of this node. Opens nothing.
+    /// Checks everything that is asked of this node against the owner's permits. Opens nothing.
     pub(crate) fn prepare(
         preparation: &RunPreparation,
         plan: &Plan,
@@ -100,7 +100,7 @@ impl ProbePlane {
         })
     }
 
-    /// Stops and joins all threads; what the senders sent.
+    /// Stops and joins all sender threads, and returns their results.
     fn end(&mut self) -> SentLines {
         let mut sent = SentLines::default();
         for sender in self.senders.drain(..) {
@@ -109,10 +109,10 @@ impl ProbePlane {
         sent
     }
 
-    /// How far the wall clock was ahead from arming until now.
+    /// Offset of the wall clock from arming until now.
     fn wall_clock(&self) -> WallClockOffset {
         let now = clock::realtime_offset();
-        // If the wall clock was set meanwhile, it is unknown which stamps are before and which after that.
+        // If the wall clock was set in between, it is unknown which stamps are before and which after that.
         let stepped = now.offset_ns.abs_diff(self.clock.offset_ns);
         let bound = Nanos::new(now.bound_ns.max(self.clock.bound_ns).saturating_add(stepped));
         WallClockOffset { offset_ns: now.offset_ns, bound }
@@ -151,6 +151,7 @@ impl DataPlane for ProbePlane {
 
     fn senders_done(&mut self) -> bool {
         let is_done = self.senders.iter().all(RunningSender::is_done);
+        // A node without senders is done at once, but its part must not end before T.
         let is_over = is_done && (self.started.is_some_and(|at| now() >= at) || self.is_interrupted);
         if is_over && self.started.is_some() {
             self.senders_done.get_or_insert_with(now);
@@ -167,6 +168,7 @@ impl DataPlane for ProbePlane {
     }
 
     fn stop_senders(&mut self) {
+        // Before the senders are stopped: a stop after their end interrupts nothing.
         self.is_interrupted |= !self.senders_done();
         self.senders.iter().for_each(RunningSender::stop);
     }
@@ -176,6 +178,7 @@ impl DataPlane for ProbePlane {
         let started = self.started.unwrap_or_else(now);
         let mut sent = self.end();
         sent.lines.append(&mut self.failed);
+        // Lines end in the order of their senders, and failed ones come last; the report has the order of the plan.
         sent.lines.sort_by_key(|row| row.line);
         let mut reflected = Vec::new();
         for reflector in self.reflectors.drain(..) {

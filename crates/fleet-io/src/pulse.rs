@@ -11,7 +11,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// How long the thread waits at a time.
+/// Length of one wait of the thread.
 const BEAT: Nanos = Nanos::from_millis(50);
 /// A wake-up that is later than this is reported; on a busy machine delays are shorter.
 const LATE: Nanos = Nanos::from_secs(1);
@@ -26,7 +26,7 @@ pub(crate) struct ProcessStandstill {
 }
 
 impl ProcessStandstill {
-    /// The part of it that was after `start`; `None` if it was over by then.
+    /// Part of the standstill after `start`; `None` if it was over by then.
     fn after(&self, start: MonoTime) -> Option<Self> {
         let until = self.from + self.length;
         let from = self.from.max(start);
@@ -80,7 +80,7 @@ impl ProcessPulse {
         Ok(Self { found, quit: Some(quit), thread: Some(thread) })
     }
 
-    /// When it did not run since it was started.
+    /// Times since the start in which the process did not run.
     pub(crate) fn standstills(&self) -> Vec<ProcessStandstill> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -105,6 +105,7 @@ fn watch(found: &Mutex<Vec<ProcessStandstill>>, quit: &Receiver<()>) {
         let length = now().since(from);
         if length > BEAT + LATE {
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            // A machine that stands still again and again must not fill the memory during a long run.
             if found.len() < MOST {
                 found.push(ProcessStandstill { from, length });
             }

@@ -17,7 +17,7 @@ use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is the same for all runs of a service.
+/// Terms that are the same for all runs of a service.
 pub struct ServedTerms {
     /// Makes the options of the next run, with an id of its own. Captures and limits are added where it is opened.
     pub options: Box<dyn Fn() -> RunOptions + Send + Sync>,
@@ -47,7 +47,7 @@ impl ServiceClock {
     }
 }
 
-/// What decides the size of the report of a plan. `sending` is how long it sends, if that has an end.
+/// Figures that decide the size of the report of a plan. `sending` is the time for which it sends, if that has an end.
 pub fn report_size(plan: &Plan, sending: Option<Nanos>, document: &str) -> ReportSize {
     let streams = plan.streams.iter().map(|stream| stream.name.len());
     let names = streams.chain(plan.ports.iter().map(|port| port.name.len()));
@@ -61,7 +61,7 @@ pub fn report_size(plan: &Plan, sending: Option<Nanos>, document: &str) -> Repor
     }
 }
 
-/// A steered run has no end of its own.
+/// Size of the report of a steered run, which has no end of its own.
 fn served_size(document: &PlanDocument) -> ReportSize {
     report_size(document.plan(), None, document.text())
 }
@@ -84,7 +84,7 @@ fn own_failure(error: &(dyn std::error::Error + 'static)) -> OpenFailure {
     })
 }
 
-/// A request that panicked must not end the service: what these locks protect is consistent at any time.
+/// Locks also after a panic: a request that panicked must not end the service, and the data under these locks is consistent at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 //! A steered run in a thread of its own: opened, changed as the user says, and closed with its report.
 //!
-//! Changes are not queued here. [`SteeredRun::steer`] takes the session for itself, so who shares one between threads decides in which order
-//! they change it: the console, whose lock also covers the configuration that a change is made from. The queue of the controller is for
-//! changes that come before the run has begun.
+//! Changes are not queued here. [`SteeredRun::steer`] takes the session for itself, so the owner that shares one between threads decides
+//! the order of changes: the console, with a lock that also covers the configuration that a change is made from. The queue of the
+//! controller is for changes that come before the run has begun.
 //!
 //! Invariants: the thread is joined when the session is closed or dropped, and the ports are closed then. The plan of the session is the only
 //! one of the run on the controller's side; it grows by changes that were made, and the report is about it.
@@ -24,10 +24,10 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Longest time until a wish is taken up.
+/// Longest time until the loop takes up a wish.
 const TURN: Nanos = Nanos::from_millis(2);
 
-/// Gets the answer to a change when it is done.
+/// Channel for the answer to a change.
 type ChangeReply = Sender<Result<(), NodeFault>>;
 
 enum SessionWish {
@@ -42,9 +42,9 @@ pub struct RunSession {
     keeper: Option<Box<dyn RunKeeper>>,
 }
 
-/// What becomes of a run that is over.
+/// Receives the result of a run that is over.
 pub(crate) trait RunKeeper: Send {
-    /// `keep`: it has sent frames, so its result is worth keeping.
+    /// Takes the result. `keep`: the run has sent frames, so its result is worth keeping.
     fn end(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool);
 }
 
@@ -54,7 +54,7 @@ impl std::fmt::Debug for RunSession {
     }
 }
 
-/// A ground that several sessions take place on, one after the other.
+/// Executes the runs of several sessions, one after the other.
 #[derive(Debug)]
 pub struct SharedGround<G>(pub Arc<Mutex<G>>);
 
@@ -105,7 +105,7 @@ impl RunSession {
         }
     }
 
-    /// The same, with a keeper for its result. It gets the result when the run is closed as a [`SteeredRun`].
+    /// Adds a keeper for its result. It gets the result when the run is closed as a [`SteeredRun`].
     pub(crate) fn kept_by(mut self, keeper: Box<dyn RunKeeper>) -> Self {
         self.keeper = Some(keeper);
         self
@@ -117,7 +117,7 @@ impl RunSession {
         answer.recv().map_err(|_| run_has_ended())?
     }
 
-    /// Whether it has ended by itself, because something failed.
+    /// Returns whether it has ended by itself, because something failed.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -178,7 +178,7 @@ fn run_has_ended() -> NodeFault {
 /// Passes wishes from the session's user to the run's loop, and answers back.
 struct SessionRequests {
     inbox: Receiver<SessionWish>,
-    /// Gets the answer to the change that is being made.
+    /// Channel for the answer to the change that is being made.
     pending: Cell<Option<ChangeReply>>,
 }
 
@@ -215,7 +215,7 @@ impl SessionRequests {
 
     fn answer(&self, outcome: &Result<(), NodeFault>) {
         if let Some(reply) = self.pending.take() {
-            // Whoever asked may have gone away.
+            // The caller may have gone away.
             best_effort(reply.send(outcome.clone()));
         }
     }

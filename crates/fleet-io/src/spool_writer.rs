@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// A journal, and the attempt that it is of.
+/// A journal, with its run and attempt.
 #[derive(Debug)]
 pub(crate) struct RunJournal {
     pub(crate) run: RunId,
@@ -38,10 +38,10 @@ impl RunJournal {
 /// Run, attempt, and how many segments of them wait for the controller.
 pub(crate) type WaitingSegments = (RunId, u32, u64);
 
-/// Where the thread works.
+/// Directories of the thread, and the notice of its writes.
 pub(crate) struct WriterPlaces {
     pub(crate) spool: ResultSpool,
-    /// Where captures are written until they are collected: a directory for each run.
+    /// Directory of captures until they are collected, with a directory for each run.
     pub(crate) captures: PathBuf,
     /// Called after each write.
     pub(crate) on_write: Box<dyn Fn() + Send>,
@@ -65,11 +65,11 @@ struct WriterState {
     /// Away while the thread writes to it.
     journal: Option<RunJournal>,
     sample: Option<CountSample>,
-    /// Below which number segments of a run and attempt are stored by the controller.
+    /// First number of a run and attempt that the controller has not stored.
     stored: BTreeMap<(RunId, u32), u64>,
     is_writing: bool,
     waiting: Vec<WaitingSegments>,
-    /// Of a write that nobody waited for.
+    /// Error of a write that no caller waited for.
     failure: Option<Error>,
     is_over: bool,
 }
@@ -104,14 +104,14 @@ impl SpoolWriter {
     /// Hands the journal to `change` as soon as everything before is written, and keeps what it leaves. Waits for the disk.
     pub(crate) fn change_journal<T>(&self, change: impl FnOnce(&mut Option<RunJournal>) -> T) -> T {
         let mut state = self.shared.wait_while(|state| state.is_writing || state.has_orders());
-        // It belongs to the journal before, and whoever begins or ends one learns about the disk by that.
+        // It belongs to the journal before; a caller that begins or ends one gets the disk's errors from that.
         state.failure = None;
         let changed = change(&mut state.journal);
         state.waiting = waiting_segments(&self.spool);
         changed
     }
 
-    /// Has a sample written. Gives back why an earlier write failed.
+    /// Orders the write of a sample. Fails with the reason why an earlier write failed.
     pub(crate) fn write_sample(&self, sample: CountSample) -> Result<(), Error> {
         let mut state = self.shared.lock();
         state.sample = Some(sample);
@@ -119,7 +119,7 @@ impl SpoolWriter {
         state.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Has segments deleted that the controller has stored.
+    /// Orders the deletion of segments that the controller has stored.
     pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
         let mut state = self.shared.lock();
         let below = state.stored.entry((mark.run.clone(), mark.attempt)).or_default();
@@ -127,7 +127,7 @@ impl SpoolWriter {
         self.shared.changed.notify_all();
     }
 
-    /// Runs whose results wait, as of the last write.
+    /// Runs with results that wait, as of the last write.
     pub(crate) fn waiting(&self) -> Vec<WaitingSegments> {
         self.shared.lock().waiting.clone()
     }

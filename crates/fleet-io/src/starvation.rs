@@ -3,7 +3,7 @@
 use packetrig_fleet::hello::STARVATION_WINDOW;
 use packetrig_units::{MonoTime, Nanos};
 
-/// A wake-up that is so late is usual on a busy machine.
+/// Delay of a wake-up that is usual on a busy machine.
 const USUAL: Nanos = Nanos::from_millis(50);
 
 /// The waits of the last one to two windows.
@@ -19,7 +19,7 @@ impl StarvationMeter {
         Self { window_began: now, current: Nanos::ZERO, before: Nanos::ZERO }
     }
 
-    /// A wait that was to end after `asked` has ended after `took`.
+    /// Notes that a wait, which was to end after `asked`, has ended after `took`.
     pub(crate) fn note_wait(&mut self, asked: Nanos, took: Nanos, now: MonoTime) {
         self.turn_over(now);
         let late = took.saturating_sub(asked);

@@ -1,8 +1,8 @@
 //! The second safeguard behind the lease: a process that only watches the process that sends.
 //!
 //! The worker writes the deadline by which it must have stopped sending into a small file that both have open, and the supervisor reads
-//! it. A worker that is past the deadline by half a second in which the supervisor ran is killed, whatever it is doing. A worker that ended by itself is started
-//! again: it is idle then, and its results are in its spool.
+//! it. A worker that is past the deadline by half a second in which the supervisor ran is killed, whatever it is doing. A worker that ended
+//! by itself is started again: it is idle then, and its results are in its spool.
 //!
 //! Invariant: the worker never outlives its supervisor.
 
@@ -16,14 +16,14 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
-/// How long after its deadline a worker that may still be sending is killed.
+/// Time after its deadline at which a worker that may still be sending is killed.
 pub const GRACE: Nanos = Nanos::from_millis(500);
-/// How often the supervisor looks.
+/// Interval of the supervisor's checks.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_TIME: Nanos = Nanos::from_millis(50);
-/// A look that came so much later is worth a line in the log.
+/// Delay of a check from which on it is logged.
 const STANDSTILL: Nanos = Nanos::from_secs(1);
-/// Before a worker that ended is started again.
+/// Pause before a worker that ended is started again.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The deadline after which the worker must not send; nanoseconds of CLOCK_BOOTTIME, 0 while it sends nothing.
@@ -36,7 +36,7 @@ impl SendDeadlineFile {
         private_files::open_or_create(path).map(Self)
     }
 
-    /// Writes the deadline.
+    /// Writes the deadline for the supervisor.
     pub fn set(&self, deadline_ns: u64) -> io::Result<()> {
         self.0.write_all_at(&deadline_ns.to_le_bytes(), 0)
     }
@@ -56,11 +56,11 @@ struct OverdueWatch {
     overdue: Nanos,
 }
 
-/// What a look has found.
+/// Result of a check.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct OverdueLook {
     is_overdue: bool,
-    /// This process did not run for so long.
+    /// Time for which this process did not run.
     stood_still: Option<Nanos>,
 }
 
@@ -76,14 +76,14 @@ impl OverdueWatch {
         if deadline_ns == 0 || late == 0 {
             self.overdue = Nanos::ZERO;
         } else {
-            // A look counts for as long as it should have waited, however late it came.
+            // A check counts for as long as it should have waited, however late it came.
             self.overdue += since.min(LOOK_TIME).min(Nanos::new(late));
         }
         OverdueLook { is_overdue: self.overdue >= GRACE, stood_still: (since > STANDSTILL).then_some(since) }
     }
 }
 
-/// How a supervision ended.
+/// End of a supervision.
 #[derive(Debug)]
 pub enum SupervisionEnd {
     /// The worker ended for good, with this status.

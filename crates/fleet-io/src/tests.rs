@@ -35,7 +35,7 @@ flows:
   metrics: {enable: true}
 ";
 
-/// What was asked of the data plane, in order.
+/// Orders to the data plane, in order.
 type PlaneLog = Arc<Mutex<Vec<&'static str>>>;
 
 /// Sends until stopped, or is done at once.

@@ -1,4 +1,4 @@
-//! A run as a trial of a test method: what its report says about the device, and what keeps it from being a fact.
+//! Turns the report of a run into the result of a trial: figures of the device, and the faults of the rig that make them worthless.
 
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::report::{
@@ -33,13 +33,14 @@ pub fn trial_result(order: &TrialOrder, report: &RunReport) -> TrialResult {
     }
 }
 
-/// Different frames that arrived.
+/// Number of different frames that arrived.
 fn received(report: &RunReport) -> u64 {
     let arrived = report.streams.iter().filter_map(|stream| stream.received.as_ref());
+    // Saturating: counts of other machines may be near `u64::MAX`.
     arrived.map(|arrived| arrived.sequence.unique).fold(0, u64::saturating_add)
 }
 
-/// Without an account of losses, nothing shows that a frame arrived: then all may be lost, and none is for certain.
+/// Lost frames of a stream. Without an account of losses, nothing shows that a frame arrived: all may be lost, and none is for certain.
 fn lost_of(stream: &StreamReport) -> LostFrames {
     match (&stream.loss, &stream.sent) {
         (Some(FrameLoss { lost, in_doubt, .. }), _) => {
@@ -65,8 +66,8 @@ fn stream_trial(stream: &StreamReport) -> StreamTrial {
     }
 }
 
-/// How long a stream lost its frames, in all and at a time. Lost frames by rate miss the time in which the rig sent none, and they
-/// are too many for the time if it sent faster than planned because it was late.
+/// Times in which a stream lost its frames: in all, and the longest one. Lost frames by rate miss the time in which the rig sent none, and
+/// they are too many for the time if it sent faster than planned because it was late.
 struct OutageTimes {
     in_all: TimeRange,
     longest: TimeRange,
@@ -100,7 +101,7 @@ impl OutageTimes {
     }
 }
 
-/// By how much a frame of the stream may have left later than it was due.
+/// Largest delay of a frame's departure after its due time.
 fn most_late(stream: &StreamReport) -> Nanos {
     let Some(sent) = &stream.sent else { return Nanos::ZERO };
     let most = |error: Option<ErrorDistribution>| error.map_or(Nanos::ZERO, |error| error.max);
@@ -135,7 +136,7 @@ fn rounded(ns: f64) -> Nanos {
     Nanos::new(ns.round() as u64)
 }
 
-/// When the last lost frame was due, after the first frame of its stream.
+/// Due time of the last lost frame, after the first frame of its stream.
 fn last_loss(stream: &StreamReport) -> Option<Nanos> {
     let last = stream.outages.as_ref()?.listed.iter().map(|row| row.last).max()?;
     let milli = u128::from(stream.asked_milli?);
@@ -152,6 +153,7 @@ fn latency(report: &RunReport) -> Option<TrialLatency> {
         .filter(|one| one.count > 0)
         .collect();
     let frames: u64 = streams.iter().map(|one| one.count).sum();
+    // A sum of all delays in nanoseconds may exceed 64 bits.
     let weighted: u128 =
         streams.iter().map(|one| u128::from(one.mean.as_u64()) * u128::from(one.count)).sum();
     Some(TrialLatency {
@@ -165,7 +167,7 @@ fn latency(report: &RunReport) -> Option<TrialLatency> {
     })
 }
 
-/// By how much the mean may be wrong; of a report without bounds, any amount.
+/// Largest error of the mean; unlimited for a report without bounds.
 fn doubt_of_mean(latency: &LatencyReport) -> Nanos {
     latency.bounds.map_or(Nanos::MAX, |bounds| {
         let mean = bounds.mean;
@@ -173,10 +175,10 @@ fn doubt_of_mean(latency: &LatencyReport) -> Nanos {
     })
 }
 
-/// A part of the losses that may be in doubt without making the trial worthless.
+/// Divisor for the part of the losses that may be in doubt without making the trial worthless.
 const NEGLIGIBLE: u64 = 10;
 
-/// Why the trial is no fact about the device, if it is none.
+/// Reason why the trial says nothing certain about the device, if there is one.
 fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<String> {
     if report.outcome.state() != RunState::Complete {
         return Some(format!("the run ended {}", report.outcome.state()));
@@ -208,9 +210,9 @@ const fn unsent(sent: &SentFrames) -> u64 {
     sent.unsent
 }
 
-/// Up to this much slower than ordered, in millionths, a trial counts as one at the ordered load.
+/// Largest slowness, in millionths, with which a trial counts as one at the ordered load.
 const NEGLIGIBLE_SLOWNESS_PPM: u64 = 5_000;
-/// So does one that took this much longer: no sender without a clock of its own is on time to the microsecond.
+/// Largest delay with which it counts so: no sender without a clock of its own is on time to the microsecond.
 const NEGLIGIBLE_DELAY: Nanos = Nanos::from_millis(2);
 
 /// Frames that left after the time in which all were due, of streams that were sent so slowly that it matters. What an event costs
@@ -235,7 +237,7 @@ fn frames_beyond_time(frames: u64, taken: Nanos, rate_error_ppm: i64) -> Option<
     (!is_negligible).then(|| share(frames))
 }
 
-/// Whether a doubt that matters is about the rig. Loss near the rig's own limit may be the rig's.
+/// Returns whether a doubt that matters is about the rig. Loss near the rig's own limit may be the rig's.
 fn is_of_rig(caveat: &Caveat) -> bool {
     caveat.matters && !matches!(caveat.doubt, CaveatKind::ForeignFrames | CaveatKind::Clock)
 }

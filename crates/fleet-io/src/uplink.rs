@@ -21,23 +21,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// How often the spool is checked without a notice that something came.
+/// Interval at which the spool is checked without a notice that something came.
 const LOOK: Nanos = Nanos::from_millis(500);
-/// After this time without a confirmation a segment is handed over again.
+/// Time without a confirmation after which a segment is handed over again.
 const AGAIN: Nanos = Nanos::from_secs(10);
-/// Segments that are looked at in one go.
+/// Most segments that are handed over in one go.
 const MOST: usize = 64;
 
 /// Opens the connection for results; called again when it is lost.
 pub type UplinkOpener = Box<dyn FnMut() -> Result<Box<dyn ResultOutlet>, fabric::Error> + Send>;
 
-/// What is sent, and from where.
+/// Source of a node's results.
 #[derive(Clone, Debug)]
 pub struct UplinkSource {
     pub spool: ResultSpool,
-    /// Where captures are written until they are collected: a directory for each run.
+    /// Directory of captures until they are collected, with a directory for each run.
     pub captures: PathBuf,
-    /// Of the captures of a run, all files and all attempts together, no more bytes leave the node.
+    /// Most bytes of a run's captures, all files and all attempts together, that leave the node.
     pub capture_bytes: u64,
     pub node: NodeName,
 }
@@ -64,7 +64,7 @@ struct UplinkState {
     fresh: bool,
     /// A run has begun: the connection should be open when its segments come.
     expected: bool,
-    /// What keeps segments from leaving.
+    /// Reason why segments cannot leave.
     obstacle: Option<String>,
     /// Other messages, each reported once.
     remarks: Vec<String>,
@@ -105,12 +105,12 @@ impl ResultUplink {
         Ok(Self { spool, writer, captures: allowance, shared, thread })
     }
 
-    /// How much of each run's captures has left the node: [`CaptureServer`](crate::CaptureServer) shares the limit.
+    /// Bytes of each run's captures that have left the node: [`CaptureServer`](crate::CaptureServer) shares the limit.
     pub fn allowance(&self) -> SharedAllowance {
         Arc::clone(&self.captures)
     }
 
-    /// A run begins: its samples and its result are kept from now on. The journal of an earlier attempt that has not ended is discarded.
+    /// Begins a run: its samples and its result are kept from now on. The journal of an earlier attempt that has not ended is discarded.
     pub(crate) fn begin(&mut self, head: &MessageHead) -> Result<(), Error> {
         self.writer.change_journal(|kept| {
             if let Some(before) = kept.take() {
@@ -124,12 +124,12 @@ impl ResultUplink {
         Ok(())
     }
 
-    /// Whether what is kept now is of this attempt.
+    /// Returns whether the journal is of this attempt.
     pub(crate) fn keeps(&self, head: &MessageHead) -> bool {
         self.writer.change_journal(|kept| kept.as_ref().is_some_and(|kept| kept.is_of(head)))
     }
 
-    /// Nothing more comes of the run; what was kept of it stays if it is worth something.
+    /// Ends the run without a result; samples that were kept of it stay if they are worth something.
     pub(crate) fn leave(&mut self, is_worth: bool) -> Result<(), Error> {
         self.writer.change_journal(|kept| match kept.take() {
             // Dropping a journal ends it as cut short.
@@ -143,12 +143,12 @@ impl ResultUplink {
         })
     }
 
-    /// Keeps a sample, without waiting for the disk. Gives back why an earlier one could not be kept.
+    /// Keeps a sample, without waiting for the disk. Fails with the reason why an earlier one could not be kept.
     pub(crate) fn keep_sample(&self, sample: CountSample) -> Result<(), Error> {
         self.writer.write_sample(sample)
     }
 
-    /// Keeps captures, result and End. Says in how many segments.
+    /// Keeps captures, result and end of the run. Returns the number of segments.
     pub(crate) fn finish(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let kept = self.writer.change_journal(Option::take);
         let Some(RunJournal { run, attempt, mut journal }) = kept else { return Err(Error::NoJournal) };
@@ -176,12 +176,12 @@ impl ResultUplink {
         Ok(self.spool.finished(&run, attempt).unwrap_or_default())
     }
 
-    /// The controller has these: they are deleted soon.
+    /// Deletes segments that the controller has, without waiting for the disk.
     pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
         self.writer.delete_stored(mark);
     }
 
-    /// Runs whose results wait: (run, attempt, segments so far).
+    /// Runs with results that wait: (run, attempt, segments so far).
     pub(crate) fn waiting(&self) -> Vec<WaitingSegments> {
         self.writer.waiting()
     }
@@ -225,7 +225,7 @@ struct UplinkThread {
     shared: Arc<UplinkShared>,
     open: UplinkOpener,
     outlet: Option<Box<dyn ResultOutlet>>,
-    /// When each segment that still waits was handed over.
+    /// Time at which each segment that still waits was handed over.
     handed: BTreeMap<SegmentId, MonoTime>,
 }
 
@@ -249,7 +249,7 @@ impl UplinkThread {
         }
     }
 
-    /// Hands over what has not been, or long ago.
+    /// Hands over segments that were not handed over yet, or long ago without a confirmation.
     fn send_pending(&mut self) -> Result<(), fabric::Error> {
         if std::mem::take(&mut self.shared.lock().expected) {
             self.outlet()?;
@@ -285,7 +285,7 @@ impl UplinkThread {
                 Ok(())
             }
             Err(error) => {
-                // A lost connection is opened anew with the next segment; other errors leave it usable.
+                // A lost connection is opened again with the next segment; other errors leave it usable.
                 if matches!(error, fabric::Error::Down(_)) {
                     self.outlet = None;
                 }

@@ -78,7 +78,7 @@ fn run(ground: &mut LocalGround, document: &str, key: u64) -> Result<RunReport, 
     run_on(ground, document, options(key), (&|| false, &mut |_| ()))
 }
 
-/// A run whose numbers are those of a run on new ports: nothing of another run is in any account.
+/// A run with the numbers of a run on new ports: nothing of another run is in any account.
 fn assert_clean(report: &RunReport, lost: u64) {
     assert_eq!(report.outcome, RunOutcome::Complete { stopped: false });
     assert!(report.imbalances.is_empty(), "{:?}", report.imbalances);

@@ -23,7 +23,7 @@ use packetrig_units::{BitRate, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// There a share of a link whose speed the receiver cannot know, back a rate; and one that stays on its node.
+/// A flow there with a share of a link of unknown speed, one back with a rate, and one that stays on its node.
 const DOCUMENT: &str = "
 ports: [{name: a, location: east}, {name: b, location: west}, {name: c, location: east-2}]
 flows:
@@ -185,7 +185,7 @@ fn with_a_shift_latency_is_measured_across_nodes_too() {
     );
 }
 
-/// Two flows from east to west and one back, whose frames say which of the pattern they are; `more` is added.
+/// Two flows from east to west and one back, with numbered frames of a pattern; `more` is added.
 fn endless(pps: [u32; 2], more: &str) -> String {
     let flow = |name: &str, tx: &str, rx: &str, rate: String| {
         format!(
@@ -242,7 +242,7 @@ impl Pair {
         self.clock.wait(self.clock.now() + Nanos::from_millis(ms));
     }
 
-    /// What a node makes of a change before its rig hears of it.
+    /// The change as a node reads it, before its rig gets it.
     fn read(&mut self, change: &PlanChange) -> PlanChange<PlanGrowth> {
         let read = change.clone().try_map(|document| {
             let newer = document.read(READING)?;
@@ -251,7 +251,7 @@ impl Pair {
         read.unwrap()
     }
 
-    /// What the controller has them do.
+    /// Makes them perform the controller's steps.
     fn change(&mut self, change: &PlanChange) -> Vec<HeldStream> {
         let steer = &self.read(change);
         let held: Vec<HeldStream> = self.rigs.iter_mut().flat_map(|rig| rig.hold(steer).unwrap()).collect();
@@ -283,7 +283,7 @@ impl Pair {
             .collect()
     }
 
-    /// Until every stream of these has sent something since its start.
+    /// Waits until each of these streams has sent something since its start.
     fn flow(&mut self, streams: &[usize]) {
         let give_up = self.clock.now() + Nanos::from_secs(20);
         while !streams.iter().all(|stream| self.sent().get(stream).is_some_and(|sent| sent.1 > 50)) {
@@ -292,7 +292,7 @@ impl Pair {
         }
     }
 
-    /// Whether a stream has sent so many frames before long.
+    /// Returns whether a stream sends so many frames before long.
     fn reaches(&mut self, stream: usize, frames: u64) -> bool {
         (0..1_000).any(|_| {
             self.wait(10);
@@ -351,7 +351,7 @@ fn flows_between_nodes_start_pause_resume_change_and_are_added_without_a_loss() 
     let paused = pair.sent();
     assert_eq!([paused[&0].2, paused[&1].2, paused[&2].2], [false, false, true]);
     let held = pair.change(&PlanChange::Resume(vec![0, 1, 2]));
-    // What is being sent goes on undisturbed; the others go on where they were left.
+    // Running streams continue undisturbed; the others continue where they were stopped.
     let goes_on: Vec<_> = [0, 1].iter().map(|stream| (*stream, paused[stream].0, paused[stream].0)).collect();
     assert_eq!(held.iter().map(|held| (held.stream, held.number, held.index)).collect::<Vec<_>>(), goes_on);
     assert!([0, 1].iter().all(|stream| pair.reaches(*stream, paused[stream].0 + 1)));

@@ -1,4 +1,4 @@
-//! What the agent's shell does for changes to a steered run.
+//! Performs changes to a steered run on the data plane.
 //!
 //! A change that cannot be made ends nothing; a worker that died is found by the sample that follows.
 
@@ -34,7 +34,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         let done = match step {
             ChangeStep::Hold(steer) => return self.hold(number, &steer),
             ChangeStep::Announce { held, at } => {
-                // From here on the change is final, whatever this node could do: a plan that grows on one node grows on all (decision 0009).
+                // From here on the change is final, even if it failed here: a plan that grows on one node grows on all (decision 0009).
                 let fault = plane.announce(&held, at).err().map(|error| fault_of(&error));
                 self.agree()?;
                 return Ok(Some(AgentEvent::Announced(number, fault)));
@@ -55,7 +55,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         }))
     }
 
-    /// A change with what it makes of the plan. This is the only place where the document of a change is read on a node.
+    /// Reads a change into the growth of the plan. This is the only place where the document of a change is read on a node.
     fn read_change(own: &mut NodePlan, change: &PlanChange) -> Result<PlanChange<PlanGrowth>, NodeFault> {
         // A change that was read before and not made is forgotten, even if this one leaves the plan alone.
         own.plan.drop_proposal();
@@ -66,7 +66,8 @@ impl<E: Endpoint> AgentShell<'_, E> {
         read.map_err(|problems: PlanProblems| fault_of(&problems.into()))
     }
 
-    /// The change is decided. If the plan grows by it, new streams may come from other nodes, so their clocks' relations to this node's are set.
+    /// Accepts a decided change. If the plan grows by it, new streams may come from other nodes, so the relations of their clocks to
+    /// this node's are set.
     fn agree(&mut self) -> Result<(), NodeFault> {
         let own = prepared(&mut self.plan)?;
         if !own.plan.accept() {
@@ -83,7 +84,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         shifted.map_err(|error| self.fault(error))
     }
 
-    /// A change is done, or not: with the counts right after it.
+    /// The event for a change that is done, or has failed, with the counts right after it.
     fn steered(&mut self, number: u64, fault: Option<NodeFault>) -> Result<Option<AgentEvent>, NodeFault> {
         Ok(Some(match prepared(&mut self.plane)?.sample() {
             Ok(sample) => AgentEvent::Steered(number, fault, Box::new(sample)),

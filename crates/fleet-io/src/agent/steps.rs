@@ -24,7 +24,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
             Err(problems) => return self.failed(problems.into()),
         };
         let prepared = self.planes.prepare(&own, Arc::clone(plan.plan.current()));
-        // The rig has asked the owner's permit. Only for a permitted run does this node keep results and compare clocks.
+        // The rig has checked the owner's permit. Only for a permitted run does this node keep results and compare clocks.
         if let (Ok(_), Some(member), Some(head)) = (&prepared, &mut self.membership, self.agent.head())
             && let Err(error) = member.begin(head, &own, plan.plan.current())
         {
@@ -50,7 +50,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
             return Ok(Some(self.failed(error)));
         }
         self.is_armed = true;
-        // A further attempt goes on with the same receivers, so with the same watch on the process.
+        // A further attempt continues with the same receivers, so with the same watch on the process.
         if self.pulse.is_none() {
             match ProcessPulse::start() {
                 Ok(pulse) => self.pulse = Some(pulse),

@@ -1,4 +1,4 @@
-//! What the shell makes of orders that it cannot carry out.
+//! The shell turns orders that it cannot carry out into failures.
 
 use super::turns::{TURN, look_after};
 use super::*;

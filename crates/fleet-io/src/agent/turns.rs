@@ -1,20 +1,20 @@
-//! How long the agent waits for a message before it looks at everything else.
+//! Limits the agent's wait for a message, after which it checks everything else.
 
 use super::{AgentShell, now};
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_units::Nanos;
 
-/// How fast the agent notices that it is to end.
+/// Longest wait during a run: the time within which the agent notices that it is to end.
 pub(super) const TURN: Nanos = Nanos::from_millis(10);
-/// The same while a node of a fleet takes part in no run: it waits only for messages and for the time of its next hello.
+/// Longest wait of a node of a fleet without a run: it waits only for messages and for the time of its next hello.
 const REST: Nanos = Nanos::from_millis(200);
-/// Shortest time between two looks whether senders are done.
+/// Shortest time between two checks whether senders are done.
 const SHORTEST_LOOK: Nanos = Nanos::from_millis(1);
 /// The end of the senders is noticed within this part of the time that they have been sending: the end of a short run is not held
 /// up, and a long run costs few looks.
 const LOOK_PART: u64 = 64;
 
-/// How long to wait until the next look whether senders are done that have been sending for so long.
+/// Time until the next check whether senders are done, by the time for which they have been sending.
 pub(super) fn look_after(sending: Nanos) -> Nanos {
     Nanos::new(sending.as_u64() / LOOK_PART).clamp(SHORTEST_LOOK, TURN)
 }

@@ -1,15 +1,15 @@
-//! Which addresses of a controller's clock a node may ask.
+//! Checks the addresses of a controller's clock before a node asks them.
 
 use packetrig_fleet::message::ClockServer;
 use std::net::{IpAddr, SocketAddr};
 
 /// Addresses of the controller's clock that are tried.
 const MOST_CLOCKS: usize = 64;
-/// Ports below this one are those of services.
+/// First port that is not reserved for services.
 const FIRST_FREE_PORT: u16 = 1024;
 
-/// Questions to a clock leave through this machine's own routes, some each second. A controller must not direct them to many machines
-/// (broadcast, multicast) or to the port of a service.
+/// Refuses addresses that a node must not ask. Questions leave through this machine's own routes, some each second: a controller must not
+/// direct them to many machines (broadcast, multicast) or to the port of a service.
 pub(crate) fn may_be_asked(clock: &ClockServer) -> Result<(), String> {
     if clock.at.len() <= MOST_CLOCKS && clock.at.iter().all(is_at_one_machine) {
         return Ok(());
@@ -19,7 +19,7 @@ pub(crate) fn may_be_asked(clock: &ClockServer) -> Result<(), String> {
     ))
 }
 
-/// Whether this is a unicast address with a port that no service has.
+/// Returns whether this is a unicast address with a port that no service has.
 fn is_at_one_machine(at: &SocketAddr) -> bool {
     // An IPv4-mapped address (RFC 4291, 2.5.5.2) such as `::ffff:255.255.255.255` reaches the IPv4 address in it.
     let ip = at.ip().to_canonical();

@@ -9,7 +9,7 @@
 //! Big-endian; times are nanoseconds of the controller's monotonic clock. A question has the number of its node's key instead of
 //! the first and zero instead of the second.
 //!
-//! Each node has a key of its own, made of the controller's and the node's name: what one node knows moves no other's clock.
+//! Each node has a key of its own, made of the controller's and the node's name: the key of one node cannot move the clock of another.
 
 use hmac::{Hmac, KeyInit, Mac};
 use packetrig_fleet::NodeName;
@@ -50,7 +50,7 @@ impl ClockProbe {
         bytes
     }
 
-    /// `None` for bytes that are not sealed with `key`.
+    /// Reads a probe; `None` for bytes that are not sealed with `key`.
     pub(super) fn read(bytes: &[u8], key: &ClockKey) -> Option<Self> {
         let bytes: &[u8; PROBE] = bytes.try_into().ok()?;
         // HMAC cut to its first half, which RFC 2104 (section 5) allows; compared in constant time.

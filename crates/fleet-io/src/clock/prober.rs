@@ -1,8 +1,8 @@
-//! The node's side: asks the controller's clock again and again while a run goes on.
+//! The node's side: asks the controller's clock again and again during a run.
 //!
 //! First a quick series, so that a run can be armed at once; then a probe every quarter of a second, so that the drift
-//! between the clocks is seen. All addresses of the controller are tried; the one that answers fastest is kept. How long
-//! an answer is waited for grows until one comes, so that a distant controller can be compared with, too.
+//! between the clocks is seen. All addresses of the controller are tried; the one that answers fastest is kept. The timeout
+//! for an answer grows until one comes, so that a distant controller can be compared with, too.
 
 use super::probe::{ClockProbe, PROBE};
 use crate::agent::now;
@@ -18,13 +18,13 @@ use std::time::Duration;
 
 /// Probes of the first series.
 const FIRST: u64 = 64;
-/// Between two probes later.
+/// Interval between two probes after the first series.
 const EVERY: Nanos = Nanos::from_millis(250);
 /// Longest time the first series may take: far away it has fewer probes.
 const SERIES: Nanos = Nanos::from_millis(300);
-/// How long an answer is waited for at first.
+/// First timeout for an answer.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// The longest wait for an answer.
+/// Largest timeout for an answer.
 const LONGEST: Duration = Duration::from_millis(640);
 
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl ClockAsking<'_> {
                 Some(ClockProbe::Answer { number: of, heard, answered }) if of == number => {
                     return Some(ClockExchange { sent, heard, answered, back });
                 }
-                // A late answer to an earlier question, or a datagram of somebody else.
+                // A late answer to an earlier question, or a foreign datagram.
                 _ if back.since(sent).to_std() > LONGEST => return None,
                 _ => {}
             }

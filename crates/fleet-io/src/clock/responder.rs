@@ -1,4 +1,4 @@
-//! The controller's side: answers when a probe came and when the answer left, by the controller's clock.
+//! The controller's side: answers probes with the times of their arrival and of the answer, by the controller's clock.
 
 use super::probe::{ClockProbe, key_number, key_number_of, numbered_key};
 use crate::agent::now;
@@ -23,8 +23,8 @@ pub struct ClockResponder {
 }
 
 impl ClockResponder {
-    /// Answers at a free port of every address of this machine what is sealed with a key that [`for_node`] made of `key`. The
-    /// clock it tells is called `identity`.
+    /// Answers probes that are sealed with a key that [`for_node`] made of `key`, at a free port of every address of this machine.
+    /// `identity` names its clock.
     pub fn start(key: ClockKey, identity: String) -> Result<Self, Error> {
         let bound = UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
         let socket = bound.map_err(Error::ClockSocket)?;
@@ -40,7 +40,7 @@ impl ClockResponder {
         Ok(Self { server, over, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Where nodes find it, with the controller's own key: it is for [`for_node`] only.
+    /// Its addresses, with the controller's own key: the key is for [`for_node`] only.
     pub fn server(&self) -> &ClockServer {
         &self.server
     }
@@ -57,7 +57,7 @@ fn addresses() -> Result<Vec<IpAddr>, packetrig_engine::Error> {
     Ok(links.addresses()?.into_iter().map(|address| address.ip).collect())
 }
 
-/// Link-local addresses mean something on one link only, which the node cannot know.
+/// Returns whether nodes can use an address. Link-local addresses are valid on one link only, which the node cannot know.
 fn usable(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_link_local(),

@@ -1,5 +1,5 @@
-//! A fleet with the catalogue that its results go into. Its controller first ends what earlier controllers left on the nodes that it needs
-//! (docs/decisions/0020-runs-side-by-side.md).
+//! A fleet with the catalogue that its results go into. Its controller first ends the runs that earlier controllers left on the nodes that
+//! it needs (docs/decisions/0020-runs-side-by-side.md).
 
 use super::ending::{BegunRun, RunEnding, TURN, begun_of, controller_of};
 use super::{ControllerCharge, FleetGround, LeftRun, Leftover, RunShelf};
@@ -16,7 +16,7 @@ use packetrig_store::{ReportSize, UnfinishedRun};
 use packetrig_sys::clock;
 use std::collections::BTreeSet;
 
-/// A fleet that this process controls, and where its results go.
+/// A fleet that this process controls, with the store of its results.
 pub struct ChargedFleet<F: Fabric> {
     pub fleet: FleetGround<F>,
     pub shelf: RunShelf,
@@ -51,7 +51,7 @@ pub fn begin_run(
 }
 
 impl RunShelf {
-    /// Becomes a controller whose results go here.
+    /// Becomes a controller, with this store for its results.
     pub fn open_fleet<F: Fabric>(&self, fabric: &F, charge: ControllerCharge) -> Result<FleetGround<F>, Error>
     where
         F::Records: 'static,
@@ -74,7 +74,7 @@ where
         begin_run(&self.shelf, self.fleet.controller(), options, document, size)
     }
 
-    /// Takes the nodes of a run, and ends what earlier controllers left on them; gives the reports of those runs.
+    /// Takes the nodes of a run, and ends the runs that earlier controllers left on them; returns the reports of those runs.
     pub fn lead(
         &mut self,
         plan: &Plan,
@@ -106,7 +106,7 @@ where
         Ok(())
     }
 
-    /// Those of these runs without a report whose controller may still write it. See [`FleetGround::at_work`].
+    /// Selects the runs whose controller may still write their report; a controller that is not known to be dead counts as at work.
     fn at_work(
         &mut self,
         unfinished: &[UnfinishedRun],
@@ -119,7 +119,7 @@ where
         Ok(theirs.map(|left| left.run.clone()).collect())
     }
 
-    /// Ends every run whose controller is dead; gives the reports of those in this catalogue.
+    /// Ends every run with a dead controller; returns the reports of those in this catalogue.
     pub fn end_what_was_left(&mut self, on_event: OnEvent<'_>) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
         let unfinished = self.shelf.unfinished()?;
@@ -151,7 +151,7 @@ where
     }
 
     fn end_left(&mut self, left: &UnfinishedRun, on_event: OnEvent<'_>) -> Result<Option<RunReport>, Error> {
-        // The record on the fleet is newer than the copy in the catalogue; without either, no node was ever told of the run.
+        // The record on the fleet is newer than the copy in the catalogue; without either, no node has received the run.
         let found = self.fleet.unfinished_record(&left.run)?;
         let record = found.or(begun_of(left)?.record);
         let Some(record) = record else { return self.ending().forget(left).map(|()| None) };

@@ -1,7 +1,7 @@
-//! Takes segments of results from the fabric, has them stored, and confirms them to the fabric.
+//! Takes segments of results from the fabric, stores them, and confirms them to the fabric.
 //!
-//! Segments that wait are stored together: what the disk takes does not grow with the number of nodes they came from. Which runs
-//! are read is decided in [`reading`].
+//! Segments that wait are stored together: the time for the disk does not grow with the number of nodes they came from. [`reading`]
+//! decides which runs are read.
 //!
 //! Invariant: a segment is confirmed to the fabric only after the store has stored it.
 
@@ -25,64 +25,64 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-/// How fast it notices that it is to end.
+/// Time within which the collector notices that it is to end.
 const TURN: Nanos = Nanos::from_millis(50);
 /// Most segments that are stored together.
 const MOST_TOGETHER: usize = 64;
 /// Segments are stored together until they have this many bytes.
 const BYTES_TOGETHER: usize = 16 << 20;
 
-/// Where segments are stored for good.
+/// Permanent store of segments.
 pub trait ResultStore: Send {
     /// Stores segments; storing one again does no harm. An error of one does not concern the others.
     fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch;
-    /// Whether this run has ended here: what comes late belongs to it.
+    /// Returns whether this run has ended here: results that come late belong to it.
     fn knows(&self, run: &RunId) -> bool;
 }
 
-/// A segment that came in.
+/// A segment as it was received.
 #[derive(Clone, Debug)]
 pub struct ReceivedSegment {
     pub id: SegmentId,
     pub body: Vec<u8>,
 }
 
-/// What became of segments that came in together.
+/// Outcome of storing several segments together.
 #[derive(Debug, Default)]
 pub struct StoredBatch {
     /// One for each segment, in order.
     pub outcomes: Vec<Result<(), ResultStoreError>>,
-    /// What is stored now of each part of a run to which they belong.
+    /// New state of each part of a run to which they belong.
     pub parts: Vec<PartUpdate>,
 }
 
-/// Why a segment was not stored.
+/// Reason why a segment was not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResultStoreError {
-    /// For now: the disk is full, or the catalogue is in use. The fabric brings it again.
+    /// Temporary: the disk is full, or the catalogue is in use. The fabric delivers the segment again.
     ForNow(String),
-    /// For ever: nobody can read it. It was set aside, if the store has room, and must not come again.
+    /// Permanent: the segment cannot be read. It was set aside, if the store has space, and must not be delivered again.
     Unreadable(String),
 }
 
-/// What is stored of a node's part in a run.
+/// Stored part of a node in a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoredPart {
     /// The first number that is not stored; the node may delete what is below.
     pub below: u64,
     /// The node's result, when all of it is stored and it reached its end.
     pub result: Option<Arc<NodeResult>>,
-    /// All is stored, and there is no result: the node did not finish.
+    /// Present if all is stored without a result: the node did not finish.
     pub cut_short: Option<UnfinishedPart>,
-    /// What is missing of what the node had to say, once its last segment is stored.
+    /// Losses in the node's results, known once its last segment is stored.
     pub doubts: Vec<String>,
     /// Captures that are still on the node.
     pub elsewhere: Vec<String>,
-    /// It came after its run's report, which was written again with it: a sentence that says so.
+    /// A sentence about a result that came after its run's report: the report was written again with it.
     pub completed: Option<String>,
 }
 
-/// What is known of a node that kept no result.
+/// End of a node that kept no result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnfinishedPart {
     pub reason: Option<String>,
@@ -104,7 +104,7 @@ impl KnownCounts {
         }
     }
 
-    /// Counts only rise: each is known by the larger one.
+    /// Takes the larger of each count: counts only rise.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { sent: self.sent.max(other.sent), received: self.received.max(other.received) }
@@ -112,7 +112,7 @@ impl KnownCounts {
 }
 
 impl UnfinishedPart {
-    /// The same with counts that came another way.
+    /// Adds counts that came another way.
     #[must_use]
     pub fn with(self, others: Option<KnownCounts>) -> Self {
         Self { counted: self.counted.into_iter().chain(others).reduce(KnownCounts::max), ..self }
@@ -135,11 +135,11 @@ pub struct PartUpdate {
     pub node: NodeName,
     /// The run, the attempt, and up to where it is stored.
     pub mark: StoredWatermark,
-    /// What is stored of it.
+    /// Stored part that the segments belong to.
     pub contents: StoredPart,
 }
 
-/// What happened at the collector.
+/// Event of the collector.
 #[derive(Debug)]
 pub(super) enum CollectorEvent {
     /// Segments of a node were stored.
@@ -178,13 +178,13 @@ impl SegmentCollector {
         Ok(Self { events, wanted, is_drained, over, thread: Some(thread) })
     }
 
-    /// Results of this run are taken in from now on.
+    /// Takes in results of this run from now on.
     pub(super) fn read(&self, run: &RunId) {
-        // If the thread has ended, it was told to end: nothing is read any more.
+        // If the thread has ended, the collector is being dropped: nothing is read any more.
         best_effort(self.wanted.send(run.clone()));
     }
 
-    /// Whether nothing waited at the last look.
+    /// Returns whether nothing waited at the last check.
     pub(super) fn is_drained(&self) -> bool {
         self.is_drained.load(Ordering::Acquire)
     }
@@ -228,7 +228,7 @@ fn collect<I: ResultInlet, R: RecordStore>(
     }
 }
 
-/// All segments that wait, up to what is stored together. Waits for the first one only.
+/// Takes all segments that wait, up to the most that are stored together. Waits for the first one only.
 fn take_waiting<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Token>> {
     let mut deliveries = Vec::new();
     let mut bytes = 0;
@@ -270,6 +270,7 @@ fn store_together<I: ResultInlet>(
     let mut segments = Vec::with_capacity(deliveries.len());
     let mut tokens = Vec::with_capacity(deliveries.len());
     for SegmentDelivery { id, body, token } in deliveries {
+        // Segments and tokens keep the same order: outcomes are matched to them by position.
         segments.push(ReceivedSegment { id, body });
         tokens.push(token);
     }
@@ -278,7 +279,7 @@ fn store_together<I: ResultInlet>(
     let mut finished = Vec::new();
     let mut finished_tokens = Vec::new();
     for ((ReceivedSegment { id, .. }, token), outcome) in segments.into_iter().zip(tokens).zip(outcomes) {
-        // Not confirmed: the fabric delivers it again. What nobody can read is confirmed, or it would come for ever.
+        // Not confirmed: the fabric delivers it again. An unreadable segment is confirmed, or it would come for ever.
         if let Err(ResultStoreError::ForNow(error)) = outcome {
             events.push(CollectorEvent::Trouble(format!("part {id} of the results was not stored: {error}")));
         } else {

@@ -1,5 +1,5 @@
-//! How long the nodes of a controller's latest runs took to acknowledge a commit. The first run of a controller knows only the round
-//! trip of an idle fleet, and its start is put off by the usual lead. Later runs know better.
+//! Times in which the nodes of a controller's latest runs acknowledged a commit. The first run of a controller has only the round trip of
+//! an idle fleet, and its start is put off by the usual lead. Later runs have measured times.
 //!
 //! A lead that turns out too short costs another attempt with twice the lead, and no run.
 
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 const REMEMBERED: usize = 8;
 /// Beyond the guard, a start is put off by this many times the slowest commit: acknowledgements of the next one may take longer.
 const MARGIN: u64 = 4;
-/// And at least by this.
+/// Least time beyond the guard.
 const LEAST: Nanos = Nanos::from_millis(15);
 
 /// The latest commits, newest first.
@@ -21,7 +21,7 @@ const LEAST: Nanos = Nanos::from_millis(15);
 pub(super) struct CommitTimes(VecDeque<Nanos>);
 
 impl CommitTimes {
-    /// Takes note of a run. One whose start was tried several times makes all forgotten: they have led to a lead that was too short.
+    /// Adds the times of a run. A run with several starts clears all times: they have led to a lead that was too short.
     pub(super) fn add(&mut self, times: &RunTimes) {
         let entered = |state| times.states.iter().filter(move |entry| entry.state == state);
         let (Some(committed), Some(confirmed)) =
@@ -37,7 +37,7 @@ impl CommitTimes {
         }
     }
 
-    /// A run did not start everywhere, or failed: what is remembered has led to a lead that was too short.
+    /// Clears all times, after a run that did not start everywhere, or failed: they have led to a lead that was too short.
     pub(super) fn forget(&mut self) {
         self.0.clear();
     }
@@ -62,7 +62,7 @@ mod tests {
         RunLimits::fleet(Nanos::from_millis(2), Nanos::ZERO)
     }
 
-    /// A run whose commits were acknowledged after so many milliseconds each; all but the last one too late.
+    /// A run with commits that were acknowledged after so many milliseconds each; all but the last one too late.
     fn run(commits: &[u64]) -> RunTimes {
         let at = |state, ms| StateTime { state, at: Nanos::from_millis(ms) };
         let mut states = Vec::new();

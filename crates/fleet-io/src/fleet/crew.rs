@@ -1,4 +1,4 @@
-//! What a run on a fleet has beside its machine: the run's record, the collector, the clocks of its nodes.
+//! Services of a run on a fleet beside its machine: the run's record, the collector, the clocks of its nodes.
 
 use super::collector::{CollectorEvent, KnownCounts, PartUpdate, SegmentCollector, StoredPart};
 use super::findings::ToldFindings;
@@ -20,7 +20,7 @@ use packetrig_stats::result::CountSample;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What is done for the latest record.
+/// Treatment of the latest record.
 #[derive(Clone, Copy, Debug)]
 enum Writing {
     /// Another controller writes it.
@@ -42,19 +42,19 @@ pub(super) struct FleetCrew<'a> {
     collector: &'a SegmentCollector,
     leadership: &'a FleetLeadership,
     clocks: BTreeMap<NodeName, ClockFit>,
-    /// What nodes said last that they have counted.
+    /// Latest counts that nodes have reported.
     counted: BTreeMap<NodeName, KnownCounts>,
     news: VecDeque<RunNews>,
-    /// Up to where each node's segments are stored.
+    /// End of each node's stored segments.
     marks: BTreeMap<NodeName, StoredWatermark>,
     is_deposed: bool,
     /// Findings that were reported already.
     reported: ToldFindings,
-    /// Nodes whose machines were reported to be overloaded.
+    /// Nodes with machines that were reported to be overloaded.
     overloaded: BTreeSet<NodeName>,
     /// Segments of each node that will never be stored.
     refused: BTreeMap<NodeName, u64>,
-    /// Without them every node gets everything.
+    /// Parts of the run for each node; without them every node gets everything.
     shares: Option<NodeShares>,
     /// Another controller writes the run's record.
     writes_no_record: bool,
@@ -99,7 +99,7 @@ impl<'a> FleetCrew<'a> {
         self.writes_no_record = writes_none;
     }
 
-    /// What is stored already of an attempt that another controller began.
+    /// Takes in the stored results of an attempt that another controller began.
     pub(super) fn add_stored(&mut self, attempt: u32, on_hand: Vec<(NodeName, StoredPart)>) {
         self.attempt = attempt;
         for (node, contents) in on_hand {
@@ -108,7 +108,7 @@ impl<'a> FleetCrew<'a> {
         }
     }
 
-    /// Up to where everything is stored in the end.
+    /// End of each node's stored segments when the run is over.
     pub(super) fn last_marks(self) -> BTreeMap<NodeName, StoredWatermark> {
         self.marks
     }
@@ -128,7 +128,7 @@ impl<'a> FleetCrew<'a> {
             return;
         }
         if let Some(unfinished) = contents.cut_short {
-            // What it saved may be older than what it said.
+            // The counts that it reported may be newer than those that it saved.
             let unfinished = unfinished.with(self.counted.get(&node).copied());
             self.report(format!("node {node} did not finish: {unfinished}"));
             self.news.push_back(RunNews::Event(ControllerEvent::Unfinished(node.clone())));
@@ -226,7 +226,7 @@ impl RunCrew for FleetCrew<'_> {
     fn record(&mut self, record: RunRecord) {
         self.attempt = record.head.attempt;
         self.writing = match record.state {
-            // A controller that was not heard for long may have been replaced: it must not start senders.
+            // A controller that could not refresh its record for long may have been replaced: it must not start senders.
             RunState::Committed | RunState::Confirmed if !self.leadership.may_commit() => Writing::Refused,
             _ if self.writes_no_record => Writing::Nothing,
             state => {
@@ -254,7 +254,7 @@ impl RunCrew for FleetCrew<'_> {
             }
             Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) => Ok(RecordState::Deposed),
             Err(error) if gives_start => Err(error.into()),
-            // This state starts nothing. The record is only out of date, and the run goes on.
+            // This state starts nothing. The record is only out of date, and the run continues.
             Err(error) => {
                 self.report(format!("cannot write the record of the run: {error}"));
                 Ok(RecordState::Kept)

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 /// Longest time between two looks at signals while a run is being ended.
 pub(super) const TURN: Nanos = Nanos::from_millis(20);
 
-/// What another process needs to end this run. It is stored with the run from its beginning.
+/// State that another process needs to end this run. It is stored with the run from its beginning.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct BegunRun {
     pub(super) record: Option<RunRecord>,
@@ -33,7 +33,7 @@ pub(super) fn begun_of(left: &UnfinishedRun) -> Result<BegunRun, Error> {
         .map_err(|error| Error::DamagedRecord { run: left.run.clone(), why: error.to_string() })
 }
 
-/// `None` also if the record is damaged or too old to name its controller: nothing can be at work for such a run.
+/// The controller that began a run. `None` also if the record is damaged or too old to name it: nothing can be at work for such a run.
 pub(super) fn controller_of(left: &UnfinishedRun) -> Option<String> {
     begun_of(left).ok()?.controller
 }
@@ -50,7 +50,7 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Drops a run that no node was told of.
+    /// Drops a run that no node has received.
     pub(super) fn forget(&self, left: &UnfinishedRun) -> Result<(), Error> {
         self.shelf.resume(&left.run)?;
         self.give_up()
@@ -84,7 +84,7 @@ where
     ) -> Result<Option<RunReport>, Error> {
         let run = &leftover.record.head.run;
         let left = self.left_here(run)?;
-        // Of another catalogue, or with its end written already: then only its nodes are to be released.
+        // A run of another catalogue, or with its end written already: then only its nodes are to be released.
         let left = left.filter(|_| leftover.is_unfinished());
         if leftover.is_unfinished() {
             self.operator.remark(format_args!("run {run} was left unfinished by its controller: ending it"));
@@ -97,7 +97,7 @@ where
         if !is_last || !leftover.is_unfinished() || leftover.is_whole() {
             return Ok(None);
         }
-        // Earlier controllers released the other nodes. What those counted comes from their spools without being asked for.
+        // Earlier controllers released the other nodes. Their counts come from their spools without being asked for.
         let Some(left) = &left else { return self.fleet.close_record(run).map(|()| None) };
         let elsewhere = leftover.record.members().into_iter().collect();
         self.end_one(left, leftover.record.clone(), elsewhere, on_event)

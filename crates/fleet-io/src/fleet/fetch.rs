@@ -1,8 +1,8 @@
 //! Fetches a capture from a node, range by range, into a file; continues where an earlier attempt stopped.
 //!
 //! ```text
-//! <target>.part        what has come, from the beginning
-//! <target>.part.json   which capture it is of
+//! <target>.part        the bytes that have come, from the beginning
+//! <target>.part.json   the identity of their capture
 //! ```
 //! Invariant: `target` exists only when it is whole and has the hash that the node reports. At most [`AHEAD`] ranges are in memory at once.
 
@@ -27,22 +27,22 @@ const PATIENCE: Nanos = Nanos::from_secs(3);
 const ATTEMPTS: u32 = 5;
 /// A hash takes the node as long as reading the whole file.
 const HASHING: Nanos = Nanos::from_secs(600);
-/// How often the user's wish to end is checked.
+/// Interval at which the user's wish to end is checked.
 const LOOK: Nanos = Nanos::from_millis(200);
 
-/// Why a capture was not fetched. The part that was fetched stays, and the next attempt continues there.
+/// Reason why a capture was not fetched. The part that was fetched stays, and the next attempt continues there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// The node refused.
+    /// The node refused, with its reason.
     #[error("{0}")]
     Refused(String),
-    /// It does not answer.
+    /// The node does not answer.
     #[error(
         "the node does not answer; the part that was fetched is kept, and the next attempt continues there"
     )]
     Silent,
-    /// It was interrupted.
+    /// The user has interrupted the fetch.
     #[error("interrupted; the part that was fetched is kept, and the next attempt continues there")]
     Interrupted,
     /// The fetched bytes are not those of the node's file.
@@ -52,12 +52,12 @@ pub enum FetchError {
     Differs,
     #[error(transparent)]
     Fabric(#[from] fabric::Error),
-    /// A file here.
+    /// A file on this machine failed.
     #[error("{path}: {source}")]
     File { path: PathBuf, source: io::Error },
 }
 
-/// How far a fetch is.
+/// Progress of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchProgress {
     /// Bytes that were there when it began.
@@ -72,7 +72,7 @@ pub struct FetchProgress {
 pub struct FetchUser<'a> {
     /// Called with the progress.
     pub progress: &'a mut dyn FnMut(FetchProgress),
-    /// Whether the user wants to go on.
+    /// Returns whether the user wants to continue.
     pub goes_on: &'a dyn Fn() -> bool,
 }
 
@@ -82,7 +82,7 @@ impl std::fmt::Debug for FetchUser<'_> {
     }
 }
 
-/// Fetches a capture to `target`. An existing file is compared, and fetched anew only if it differs.
+/// Fetches a capture to `target`. An existing file is compared, and fetched again only if it differs.
 pub fn fetch_capture(
     node: &mut dyn CaptureAnswers,
     capture: &CaptureName,
@@ -149,7 +149,7 @@ impl<'a> CaptureFetch<'a> {
         Ok(Self { node, capture, identity, part, note, file, progress, asked: VecDeque::new() })
     }
 
-    /// Asks until everything is here.
+    /// Asks for ranges until all have come.
     fn fetch_ranges(&mut self, user: &mut FetchUser<'_>) -> Result<(), FetchError> {
         (user.progress)(self.progress);
         let mut failures = 0;
@@ -188,7 +188,7 @@ impl<'a> CaptureFetch<'a> {
         Ok(())
     }
 
-    /// Writes what is next; says whether it was.
+    /// Writes the range of an answer if it is the next one; returns whether it was.
     fn take(&mut self, answer: CaptureAnswer, bytes: &[u8]) -> Result<bool, FetchError> {
         let Some((number, offset)) = self.asked.front().copied() else { return Ok(false) };
         if answer.number != number {
@@ -271,7 +271,7 @@ mod tests {
         asked: u64,
         /// The answer to this question is lost.
         loses: Option<u64>,
-        /// After so many questions nothing is answered any more.
+        /// Number of questions after which nothing is answered any more.
         breaks_at: u64,
     }
 

@@ -1,6 +1,6 @@
-//! Which findings a run reports: each once, and a limited number for each node.
+//! Limits the findings that a run reports: each once, and a limited number for each node.
 //!
-//! Parts of them come from nodes. Without a limit for each node, one node could use up all the room, and the
+//! Parts of them come from nodes. Without a limit for each node, one node could use up the whole report, and the
 //! findings about others would be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ pub(super) struct ToldFindings {
 }
 
 impl ToldFindings {
-    /// Whether this is to be reported: it is new, and its node has room left.
+    /// Returns whether this is to be reported: it is new, and its node has not reached its limit.
     pub(super) fn admit(&mut self, text: &str) -> bool {
         let count = self.by_subject.entry(subject_of(text).to_owned()).or_default();
         let is_admitted = *count < MOST && self.reported.insert(text.to_owned());

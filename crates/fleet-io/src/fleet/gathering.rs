@@ -1,4 +1,4 @@
-//! Takes in what nodes still have of runs that have ended.
+//! Takes in results that nodes still have of runs that have ended.
 
 use super::collector::CollectorEvent;
 use super::{FleetGround, LOOK};
@@ -14,12 +14,12 @@ use std::collections::BTreeSet;
 /// Most sentences about results that could not be stored.
 const MOST_TROUBLES: usize = 8;
 
-/// What became of results that nodes still had.
+/// Outcome of collecting results that nodes still had.
 #[derive(Debug)]
 pub struct GatheredResults {
-    /// What nodes have still.
+    /// Results that are still on nodes.
     pub left: Vec<UncollectedPart>,
-    /// Why something is left, as far as that is known.
+    /// Reasons why something is left, as far as they are known.
     pub troubles: BTreeSet<String>,
 }
 
@@ -28,8 +28,8 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Takes in what nodes still have of runs that have ended, until they have nothing, nothing comes for `patience`, or
-    /// `goes_on` says no.
+    /// Takes in results that nodes still have of runs that have ended, until they have none, nothing has come for this long, or
+    /// `goes_on` returns false.
     pub fn gather(
         &mut self,
         patience: Nanos,
@@ -54,14 +54,14 @@ where
                 if let Some(completed) = arrival.contents.completed.clone() {
                     on_completed(completed);
                 }
-                // A node that misses it hears it at the next collection.
+                // A node that misses it gets it with the next collection.
                 best_effort(self.endpoint.post(&arrival.node, MessageBody::Stored(arrival.mark)));
                 until = now() + patience;
             }
             self.call_roll()?;
             let left: Vec<UncollectedPart> = self.members.uncollected().collect();
             if left.is_empty() && self.collector.is_drained() || now() >= until || !goes_on() {
-                // What was stored at last is no trouble any more.
+                // Everything was stored at last: earlier troubles are resolved.
                 if left.is_empty() && self.collector.is_drained() {
                     troubles.clear();
                 }

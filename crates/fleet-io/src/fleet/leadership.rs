@@ -36,7 +36,7 @@ struct LeadershipState {
     term: ControllerTerm,
     /// Nodes that are led.
     leads: Vec<TakenLead>,
-    /// It is to end.
+    /// Set when this process gives up its leadership.
     leaves: bool,
 }
 
@@ -50,7 +50,7 @@ impl LeadershipShared {
         self.doubtful.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives back what could not be given back before.
+    /// Gives back leads that could not be given back before.
     fn settle_doubtful<R: RecordStore>(&self, records: &mut R) -> Result<(), fabric::Error> {
         let mut doubtful = self.lock_doubtful();
         while let Some(leads) = doubtful.last_mut() {
@@ -90,15 +90,14 @@ impl FleetLeadership {
         Ok(Self { shared, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Takes note of leads that were taken: they are given back when this ends. Those that the same nodes had before are written
-    /// over.
+    /// Notes leads that were taken: they are given back when this ends. They replace earlier leads of the same nodes.
     pub(super) fn hold(&self, leads: Vec<TakenLead>) {
         let mut state = self.shared.lock();
         state.leads.retain(|before| !leads.iter().any(|lead| lead.node == before.node));
         state.leads.extend(leads);
     }
 
-    /// Gives the leads of all nodes back but of these. A failure is tried again with each refresh.
+    /// Gives back the leads of all other nodes. A failure is tried again with each refresh.
     pub(super) fn give_back_others<R: RecordStore>(
         &self,
         records: &mut R,
@@ -113,24 +112,24 @@ impl FleetLeadership {
         leads
     }
 
-    /// These leads may be this controller's. They are given back with the next refresh.
+    /// Notes leads that may be this controller's. They are given back with the next refresh.
     pub(super) fn give_back_later(&self, leads: DoubtfulLeads) {
         if !leads.nodes.is_empty() {
             self.shared.lock_doubtful().push(leads);
         }
     }
 
-    /// Gives back what could not be given back before: a new claim must not be taken for an old one.
+    /// Gives back leads that could not be given back before: a new claim must not be taken for an old one.
     pub(super) fn settle_doubtful<R: RecordStore>(&self, records: &mut R) -> Result<(), fabric::Error> {
         self.shared.settle_doubtful(records)
     }
 
-    /// Another controller has found it dead.
+    /// Returns whether another controller has ended this one's term.
     pub(super) fn is_lost(&self) -> bool {
         self.shared.lock().term.is_lost()
     }
 
-    /// Whether a start may be committed now.
+    /// Returns whether a start may be committed now.
     pub(super) fn may_commit(&self) -> bool {
         self.shared.lock().term.may_commit(now())
     }
@@ -159,7 +158,7 @@ fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared)
             let leads = std::mem::take(&mut state.leads);
             let is_lost = state.term.is_lost();
             drop(state);
-            // What fails now is taken over by another controller once this one's record is stale.
+            // Leads that stay are taken over by another controller once this one's record is stale.
             best_effort(shared.settle_doubtful(&mut records));
             leave(&mut records, key, leads, is_lost);
             return;
@@ -173,16 +172,16 @@ fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared)
             // Without the lock: the store may take its time, and `may_commit` must not wait for it.
             drop(state);
             let answer = records.replace(key, revision, &StoredRecord::written(&record));
-            // A stale revision may be this controller's own, from a write whose answer was lost: the record decides.
+            // A stale revision may be this controller's own, from a write that lost its answer: the record decides.
             let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get(key));
             settle_refresh(&mut shared.lock().term, &answer, found);
-            // The next refresh is soon enough for what fails.
+            // A failure is tried again with the next refresh, which is soon enough.
             best_effort(shared.settle_doubtful(&mut records));
         }
     }
 }
 
-/// A failure here only costs the next controller time: it may take a lead whose term is over.
+/// Gives back all leads and removes the record. A failure only costs the next controller time: it may take a lead when its term is over.
 fn leave<R: RecordStore>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_lost: bool) {
     drop(give_back_leads(records, leads));
     if !is_lost {
@@ -190,7 +189,7 @@ fn leave<R: RecordStore>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_l
     }
 }
 
-/// A write without an answer may have happened or not; the next refresh shows which.
+/// Settles a refresh with its answer. A write without an answer may have happened or not; the next refresh shows which.
 fn settle_refresh(
     term: &mut ControllerTerm,
     answer: &Result<u64, fabric::Error>,

@@ -1,4 +1,4 @@
-//! Which nodes this controller leads: those of its run, taken together and given back together.
+//! Takes and gives back the nodes that this controller leads: those of its run, all together.
 //!
 //! Invariant: no message about a run goes to a node whose lead this controller does not have. While it waits for nodes, it has no lead,
 //! so two controllers cannot block each other.
@@ -27,21 +27,20 @@ use std::thread;
 
 /// A claim fails after this many failures of the records.
 const FAILURES: u32 = 3;
-/// After this long a wait for nodes, places for the plan's ports are looked for again: other nodes may have joined.
+/// Wait for nodes after which places for the plan's ports are looked for again: other nodes may have joined.
 const SETTLE_AGAIN: Nanos = Nanos::from_secs(3);
-/// How often a refresh of the own record is waited for before the attempt fails: longer than one refresh without an answer and the next
-/// one take together.
+/// Checks for a refresh of the own record before the attempt fails: together longer than one refresh without an answer and the next one.
 const REFRESH_LOOKS: u32 = 100;
-/// Leads that are read at each look. More of them are read more rarely: the cost of a second stays the same.
+/// Leads that are read at each check. More of them are read more rarely: the cost per second stays the same.
 const LEADS_PER_LOOK: usize = 100;
 
 /// Nodes that other controllers lead, with those controllers.
 pub type HeldNodes = BTreeMap<NodeName, HeldLead>;
 
-/// What is done about nodes that other controllers lead.
+/// Decision about nodes that other controllers lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitChoice {
-    /// Wait for them.
+    /// Wait until they are free.
     Wait,
     /// Do not wait: the run begins without them if it may, otherwise not at all.
     GoWithout,
@@ -63,8 +62,8 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Finds a place for every port of the plan and takes the leads of those nodes. Gives what has to be ended on them first. Where other
-    /// controllers are in the way, `while_blocked` is asked.
+    /// Finds a place for every port of the plan and takes the leads of those nodes. Returns the runs that have to be ended on them first.
+    /// `while_blocked` decides if other controllers are in the way.
     pub fn lead(
         &mut self,
         plan: &Plan,
@@ -135,12 +134,13 @@ where
         Ok(Some(leftovers))
     }
 
-    /// After its term is lost a controller may command no node, so nothing is prepared either.
+    /// Fails if the term is lost: the controller may command no node then, so nothing is prepared either.
     pub(super) fn refuse_if_lost(&self) -> Result<(), Error> {
         if self.leadership.is_lost() { Err(Error::LeadershipLost) } else { Ok(()) }
     }
 
-    /// The same. A process that stood still waits for its next refresh, which shows whether another controller has ended its term.
+    /// Waits until the term is certain. A process that stood still waits for its next refresh, which shows whether another
+    /// controller has ended its term.
     pub(super) fn await_leadership(&self) -> Result<(), Error> {
         for _ in 0..REFRESH_LOOKS {
             self.refuse_if_lost()?;
@@ -167,8 +167,8 @@ where
         self.members.get(node).is_some_and(|member| member.presence(now()) != NodePresence::Lost)
     }
 
-    /// Waits until one of the held nodes is given back or may be taken, or until other nodes may have joined. `while_blocked` hears only of
-    /// the nodes that are in the way.
+    /// Waits until one of the held nodes is given back or may be taken, or until other nodes may have joined. `while_blocked` gets only the
+    /// nodes that are in the way.
     pub(super) fn await_change(
         &mut self,
         mut held: HeldNodes,
@@ -196,7 +196,7 @@ where
         }
     }
 
-    /// Of these nodes, those that other controllers lead.
+    /// Selects the nodes that other controllers lead.
     pub(super) fn held(&mut self, nodes: &[NodeName]) -> Result<HeldNodes, Error> {
         let is_there = ControllerPresence::lookup(self.presence.as_ref());
         let seen = (&self.me, &mut self.watch);
@@ -221,7 +221,7 @@ where
             let nodes = claim.attempted().clone();
             self.leadership.give_back_later(DoubtfulLeads { run: run.clone(), nodes });
         }
-        // What the claim has learnt about other controllers' terms is kept: a second look at one may decide.
+        // The claim's observations of other controllers' terms are kept: a second one may show that a controller is dead.
         self.watch = claim.into_watch();
         let claimed = claimed?;
         if let Some(claimed) = &claimed {
@@ -247,13 +247,13 @@ where
         }
     }
 
-    /// Leads no node any more.
+    /// Gives back all nodes.
     pub fn give_back(&mut self) {
         self.led = None;
         self.give_back_others(&BTreeSet::new());
     }
 
-    /// Leads none but these nodes any more.
+    /// Gives back all nodes but these.
     fn give_back_others(&mut self, kept: &BTreeSet<NodeName>) {
         let leads = self.leadership.give_back_others(&mut self.records, kept);
         let nodes: Vec<NodeName> = leads.into_iter().map(|lead| lead.node).collect();
@@ -262,7 +262,7 @@ where
         }
     }
 
-    /// A run has ended: its nodes are free for others, unless they are kept for the next run.
+    /// Gives the nodes back after a run, unless they are kept for the next one.
     pub(super) fn end_run(&mut self) {
         if self.keep_ports == Nanos::ZERO {
             self.give_back();
@@ -280,13 +280,13 @@ where
         with_absent.ok().filter(|found| self.is_enough(found)).ok_or(problems)
     }
 
-    /// Whether the user allows a start without the absent nodes.
+    /// Returns whether the user allows a start without the absent nodes.
     fn is_enough(&self, found: &PlaceSettlement) -> bool {
         let all = places::nodes(&found.places).len();
         self.policies.start.is_enough(all - found.absent.len(), all)
     }
 
-    /// Of what is led now.
+    /// Epoch of the run that is led; 0 without one.
     pub(super) fn epoch(&self) -> u64 {
         self.led.as_ref().map_or(0, |led| led.epoch)
     }
@@ -315,7 +315,7 @@ where
         })?;
         // The last watermarks: nodes may delete what is stored.
         for (node, mark) in marks {
-            // A node that misses it is told by the next controller.
+            // A node that misses it gets it from the next controller.
             best_effort(self.endpoint.post(&node, MessageBody::Stored(mark)));
         }
         Ok(ended)

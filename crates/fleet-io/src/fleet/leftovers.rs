@@ -14,35 +14,35 @@ use packetrig_fleet::{NodeName, RunId};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often the record of one run is tried to be written before that is left to another controller.
+/// Attempts to write the record of one run before that is left to another controller.
 const MERGES: u32 = 16;
 
-/// What a controller that leads its nodes no more has left on some of those that this one leads now.
+/// A run that another controller has left on some of the nodes that this one leads now.
 #[derive(Clone, Debug)]
 pub struct Leftover {
-    /// The run. If nobody has to write its end, with a final state.
+    /// Record of the run; with a final state if its end is written already.
     pub record: RunRecord,
     pub nodes: BTreeSet<NodeName>,
 }
 
 impl Leftover {
-    /// Whether its controller did not see its end.
+    /// Returns whether its controller did not write its end.
     pub const fn is_unfinished(&self) -> bool {
         self.record.is_unfinished()
     }
 
-    /// Whether this is all of the run: nobody has taken a node of it before. Nodes that it was started without do not count.
+    /// Returns whether this is all of the run: no controller has taken a node of it before. Nodes that it was started without do not count.
     pub fn is_whole(&self) -> bool {
         self.record.released.iter().all(|node| self.record.left_out.contains(node)) && self.is_last()
     }
 
-    /// Whether no node of it is left to anybody else.
+    /// Returns whether these are the last nodes of the run.
     pub fn is_last(&self) -> bool {
         self.record.unreleased().is_subset(&self.nodes)
     }
 }
 
-/// A run that its controller left, and what of it this one leads now.
+/// State of a run that its controller left.
 #[derive(Clone, Debug)]
 pub enum LeftRun {
     /// Its controller is at work.
@@ -56,7 +56,7 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Found by what the leads said before, and by what the nodes say they are doing.
+    /// Finds leftovers by the earlier leads of the nodes, and by the runs that the nodes report.
     pub(super) fn leftovers(&mut self, run: &RunId, leads: &[TakenLead]) -> Result<Vec<Leftover>, Error> {
         let mut left: BTreeMap<RunId, BTreeSet<NodeName>> = BTreeMap::new();
         let mut busy = BTreeMap::new();
@@ -78,7 +78,7 @@ where
                 leftovers.push(Leftover { record, nodes });
                 continue;
             }
-            // The run's end is written. A node that still works for it has not heard so and is told again.
+            // The run's end is written. A node that still works for it has missed that and gets it again.
             for node in nodes {
                 let Some(head) = busy.get(&node).filter(|head| head.run == other).cloned() else { continue };
                 let record = RunRecord {
@@ -95,7 +95,7 @@ where
         Ok(leftovers)
     }
 
-    /// Has the nodes of a leftover stop and let go. They keep what they counted. Says whether they were the last nodes of the run.
+    /// Makes the nodes of a leftover stop and release their run. They keep their counts. Returns whether they were its last nodes.
     pub fn release(&mut self, leftover: &Leftover, user: RunUser<'_>) -> Result<bool, Error> {
         let Leftover { record, nodes } = leftover;
         let of_these = RunRecord {
@@ -105,7 +105,7 @@ where
         };
         let limits = RunLimits::fleet(self.round_trips.longest(nodes), Nanos::ZERO);
         let machine = ControllerMachine::collecting(of_these, self.epoch(), limits).leaving_results();
-        // The record of a run whose end is written stays as it is.
+        // If the end of the run is written, its record stays as it is.
         let writes_record = leftover.is_unfinished() && leftover.is_whole();
         let has = HasAlready { writes_no_record: !writes_record, ..HasAlready::default() };
         self.conduct(machine, has, user)?;
@@ -135,7 +135,7 @@ where
         Ok(false)
     }
 
-    /// Writes that a run has ended whose nodes have all let go, and whose results are somewhere else.
+    /// Writes the end of a run after all its nodes have released it. Its results are in another catalogue.
     pub fn close_record(&mut self, run: &RunId) -> Result<(), Error> {
         let key = RunRecord::key(run);
         let Some(found) = self.records.get(&key)? else { return Ok(()) };
@@ -147,7 +147,7 @@ where
         }
     }
 
-    /// Takes what it can of a run that was left, to end it. `while_unclear` is asked while its controller may be at work.
+    /// Takes the free nodes of a run that was left, to end it. `while_unclear` decides while its controller may be at work.
     pub fn lead_left(
         &mut self,
         record: &RunRecord,

@@ -1,4 +1,4 @@
-//! Other controllers: which of them are at work, and the records of those that are not.
+//! Finds out which other controllers are at work, and removes the records of those that are not.
 
 use super::{ControllerPresence, FleetGround, LOOK};
 use crate::agent::now;
@@ -23,8 +23,8 @@ where
         Ok(self.watch.look_up(&mut self.records, controller, &is_there, now())?)
     }
 
-    /// Those of these controllers that are at work. A single look at one on another host tells nothing: it is looked at until that is
-    /// clear, as long as `goes_on` says so. After that it counts as being at work.
+    /// Selects the controllers that are at work. A single look at one on another host proves nothing: it is looked at until that is
+    /// clear, as long as `goes_on` returns true. After that it counts as being at work.
     pub fn at_work(
         &mut self,
         controllers: &BTreeSet<String>,
@@ -45,6 +45,7 @@ where
                 }
             }
             if unclear.is_empty() || !goes_on() {
+                // An unclear controller counts as alive: two must not end the same run.
                 at_work.append(&mut unclear);
                 return Ok(at_work);
             }
@@ -52,8 +53,8 @@ where
         }
     }
 
-    /// Takes the records of controllers away that are dead, or that somebody has ended: no record and one that is over mean the same,
-    /// and a controller that wakes up finds its refresh refused either way.
+    /// Removes the records of controllers that are dead, or that another controller has ended: no record and one that is over mean the
+    /// same, and a controller that wakes up finds its refresh refused either way.
     pub fn remove_dead_controllers(&mut self) -> Result<(), Error> {
         for key in self.records.keys(TermRecord::PREFIX)? {
             let Some(controller) = key.strip_prefix(TermRecord::PREFIX) else { continue };
@@ -66,7 +67,7 @@ where
             };
             match ended {
                 Ok(()) => self.records.remove(&key)?,
-                // The record was refreshed meanwhile: the controller is at work after all.
+                // The record was refreshed in between: the controller is at work after all.
                 Err(fabric::Error::Stale(_)) => {}
                 Err(error) => return Err(error.into()),
             }

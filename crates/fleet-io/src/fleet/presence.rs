@@ -1,5 +1,5 @@
-//! How controllers of one machine see each other: each locks a file of its own for as long as it is there, in the fleet's directory. The
-//! kernel frees the lock when its process dies, however that happens, and no other process can be taken for it.
+//! Shows the controllers of one machine to each other: each locks a file of its own in the fleet's directory for as long as it is present.
+//! The kernel frees the lock when its process dies, however that happens, and no other process can be taken for it.
 
 use packetrig_fleet::term::Identity;
 use packetrig_sys::lock::{self, LockFile};
@@ -8,11 +8,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Another controller that tidies up holds each file for a moment.
+/// Attempts to lock the own file: another controller that cleans up holds each file for a moment.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Where the controllers of a fleet show that they are there.
+/// Directory in which the controllers of a fleet show that they are present.
 #[derive(Clone, Debug)]
 pub struct PresenceDirectory {
     path: PathBuf,
@@ -20,7 +20,7 @@ pub struct PresenceDirectory {
     place: String,
 }
 
-/// A controller is there until this is dropped.
+/// Shows that a controller is present until this is dropped.
 #[derive(Debug)]
 pub struct ControllerPresence {
     directory: PresenceDirectory,
@@ -36,7 +36,7 @@ impl PresenceDirectory {
         Ok(Self { path: path.to_owned(), place })
     }
 
-    /// Shows that a controller is there, and tidies up what killed ones have left.
+    /// Shows that a controller is present, and removes the files that killed ones have left.
     pub fn enter(&self, controller: &str) -> io::Result<ControllerPresence> {
         for name in runtime_directory::list_names(&self.path) {
             // Locked, it is its controller's; if not, taking and dropping it removes it.
@@ -52,7 +52,7 @@ impl PresenceDirectory {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// Whether a controller is there; `None` of one that shows it elsewhere.
+    /// Returns whether a controller is present; `None` for one that shows it elsewhere.
     pub(super) fn has(&self, controller: &Identity) -> Option<bool> {
         let is_name = controller.controller.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_name || controller.place != self.place {
@@ -76,7 +76,7 @@ impl ControllerPresence {
         &self.directory
     }
 
-    /// Looks controllers up where this one shows itself; without that, nothing is known of any.
+    /// Looks controllers up in the directory of this one; without it, the answer is always unknown.
     pub(super) fn lookup(own: Option<&Self>) -> impl Fn(&Identity) -> Option<bool> {
         move |controller| own?.directory.has(controller)
     }

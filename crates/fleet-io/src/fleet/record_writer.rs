@@ -1,6 +1,6 @@
 //! Writes the record of a run, in the message server and in the controller's own catalogue.
 //!
-//! A disk or a server may take seconds for it. So a thread of its own writes, and the controller answers its nodes meanwhile: their
+//! A disk or a server may take seconds for it. So a thread of its own writes, and the controller answers its nodes in the meantime: their
 //! leases last for two seconds.
 
 use super::RecordNote;
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::Duration;
 
-/// The controller's end: what is to be written goes in, what became of it comes back. The thread ends with it.
+/// The controller's end: records go in, outcomes come back. The thread ends with it.
 pub(super) struct RecordWriter {
     records: Sender<RunRecord>,
     outcomes: Receiver<Result<WrittenRecord, fabric::Error>>,
@@ -19,11 +19,11 @@ pub(super) struct RecordWriter {
 
 /// A record that is in the message server.
 pub(super) struct WrittenRecord {
-    /// Why it is not in the catalogue.
+    /// Reason why it is not in the catalogue.
     pub(super) not_noted: Option<String>,
 }
 
-/// Where the record goes.
+/// Destinations of the record.
 struct RecordPlaces<'a, R> {
     records: &'a mut R,
     note: &'a mut RecordNote,
@@ -41,7 +41,7 @@ impl RecordWriter {
         let (written, outcomes) = channel();
         scope.spawn(move || {
             let mut places = RecordPlaces { records, note, revision: None };
-            // Ends when the controller is gone, whoever of the two notices it first.
+            // Ends when the controller is gone: either channel shows it.
             to_write.iter().try_for_each(|record| written.send(places.write(&record)))
         });
         Self { records: orders, outcomes }
@@ -52,7 +52,7 @@ impl RecordWriter {
         drop(self.records.send(record));
     }
 
-    /// What became of the oldest record without an outcome, if that is known within this time.
+    /// Returns the outcome of the oldest record that has none yet, if it is known within this time.
     pub(super) fn outcome(&self, within: Nanos) -> Option<Result<WrittenRecord, fabric::Error>> {
         match self.outcomes.recv_timeout(Duration::from_nanos(within.as_u64())) {
             Ok(outcome) => Some(outcome),

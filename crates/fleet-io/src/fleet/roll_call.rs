@@ -1,4 +1,4 @@
-//! Which nodes are present, and how long each takes to answer.
+//! Finds the nodes that are present, and measures their round trips.
 //!
 //! Invariant: a round trip is measured only by an answer to this very call. A hello for an earlier call, or without one, shows that the
 //! node is present, and nothing about the time.
@@ -12,7 +12,7 @@ use packetrig_fleet::message::{MessageBody, MessageEnvelope, Nonce};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a node that should be there is waited for: a round trip of a second, and time to think.
+/// Longest wait for a node that should be present: a round trip of a second, and its own processing.
 const PATIENCE: Nanos = Nanos::from_secs(2);
 
 /// Most waiting messages that are read at once: a node may go on sending them.
@@ -27,7 +27,7 @@ pub(super) struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Asks everybody, until all that should be there have answered: `enrolled`, and who was heard of late.
+    /// Asks all nodes, until those that should be present have answered: `enrolled`, and those with a recent hello.
     pub(super) fn call<E: Endpoint>(
         &mut self,
         endpoint: &mut E,
@@ -57,7 +57,7 @@ impl RoundTrips {
         Ok(())
     }
 
-    /// The longest to any of these, as far as they have answered.
+    /// Longest round trip to any of these nodes, as far as they have answered.
     pub(super) fn longest<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeName>) -> Nanos {
         nodes.into_iter().filter_map(|node| self.trips.get(node)).copied().max().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The nodes that belong to the fleet, present or not: the enrolled ones, and what each last reported to have.
+//! The nodes that belong to the fleet, present or not: the enrolled ones, with the last report of each.
 
 use packetrig_fleet::NodeName;
 use packetrig_fleet::known::KnownNode;
@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type KnownNodes = BTreeMap<NodeName, KnownNode>;
 
 pub struct FleetRoster {
-    /// The nodes that were let in.
+    /// Nodes that are enrolled in the fleet.
     pub enrolled: BTreeSet<NodeName>,
-    /// What the operator has labelled them.
+    /// Labels that the operator has given to nodes.
     pub labels: BTreeMap<NodeName, OperatorLabels>,
-    /// What is known of them.
+    /// Last report of each node.
     pub known: KnownNodes,
-    /// Saves that for the next controller. Nothing that runs now needs it, so it may fail.
+    /// Saves these reports for the next controller. Nothing that runs now needs them, so it may fail.
     pub keep: Box<dyn FnMut(&KnownNodes) + Send>,
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for FleetRoster {
 }
 
 impl FleetRoster {
-    /// Puts those into `members` that were let in and were not heard, and the labels of all.
+    /// Adds enrolled nodes that have sent no hello yet to `members`; sets the labels of all nodes.
     pub fn recall(&self, members: &mut FleetMembers) {
         members.assign_labels(self.labels.clone());
         let here = crate::agent::now();
@@ -48,7 +48,7 @@ impl FleetRoster {
         }
     }
 
-    /// Keeps what the nodes that were heard have reported.
+    /// Keeps the reports of the nodes that have sent a hello.
     pub(super) fn note(&mut self, members: &FleetMembers) {
         let mut is_news = false;
         for (node, member) in members.iter().filter(|(_, member)| member.was_heard()) {

@@ -53,8 +53,8 @@ impl LongPlan {
 }
 
 impl NodeShares {
-    /// Of a plan whose ports are where the preparation says. Of a long plan the document and the places are taken out of it: each
-    /// node gets its part of them. Not for a plan whose streams are added to while it runs.
+    /// Divides a plan by the places in the preparation. The document and the places of a long plan are taken out of it: each node gets its
+    /// part of them. Not for a plan that gets more streams while it runs.
     pub(super) fn of(plan: &Plan, preparation: &mut RunPreparation) -> Self {
         let places = &preparation.places;
         let mut by_node: BTreeMap<NodeName, NodeShare> = BTreeMap::new();
@@ -71,8 +71,9 @@ impl NodeShares {
         Self { by_node, parts: LongPlan::take_out_of(preparation) }
     }
 
-    /// What `node` is asked to prepare.
+    /// The preparation for `node`.
     pub(super) fn preparation(&self, node: &NodeName, whole: Box<RunPreparation>) -> Box<RunPreparation> {
+        // A short plan goes to every node as a whole.
         let Some(LongPlan { hash, parts, places }) = &self.parts else { return whole };
         let own = self.by_node.get(node).map_or(&[][..], |share| &share.ports);
         let PlanPart { document, ports } = parts.part(own);
@@ -89,13 +90,13 @@ impl NodeShares {
         })
     }
 
-    /// Of what was sent: what `node` measures its loss against.
+    /// The sent totals that `node` measures its loss against.
     pub(super) fn sent(&self, node: &NodeName, all: &[SentTotal]) -> Arc<[SentTotal]> {
         let Some(share) = self.by_node.get(node) else { return Arc::default() };
         all.iter().filter(|total| share.receives.contains(&total.stream)).copied().collect()
     }
 
-    /// Of all clocks: those of nodes that `node` receives from.
+    /// The clocks of nodes that `node` receives from.
     pub(super) fn fits(
         &self,
         node: &NodeName,

@@ -1,6 +1,6 @@
 //! Stores the results of a fleet in the catalogue.
 //!
-//! Invariant: a segment that [`RunShelf::store`] has accepted is on the disk and has its row.
+//! Invariant: a segment that the store has accepted is on the disk and has its row.
 
 mod late;
 
@@ -25,27 +25,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A catalogue, and the current run. Clones are the same shelf.
+/// A catalogue, and the current run. Clones share both.
 #[derive(Clone)]
 pub struct RunShelf(Arc<Mutex<ShelfSlot>>);
 
 struct ShelfSlot {
     catalogue: RunCatalogue,
     draft: Option<RunDraft>,
-    /// What was written about the current run when it began. Its member `record` holds the run's state.
+    /// Record of the current run from its beginning. Its member `record` holds the run's state.
     begun: Value,
     /// The nodes that take part in the current run or were left out of it; `None` if that was not written down.
     nodes: Option<BTreeSet<String>>,
     quota: RunQuota,
     page: PageChoice,
-    /// What is known of parts that are whole. A part is put together once, however often its segments come again.
+    /// Contents of parts that are whole. A part is put together once, however often its segments come again.
     whole: BTreeMap<WholePart, StoredPart>,
 }
 
-/// A part of the run under way that is stored to its end.
+/// A part of the current run that is stored to its end.
 type WholePart = (u32, NodeName);
 
-/// Reports that lacked results and were to be written again.
+/// Outcome of writing reports again that lacked results.
 #[derive(Debug, Default)]
 pub struct CompletedReports {
     /// A sentence for each result that is in its report now.
@@ -54,7 +54,7 @@ pub struct CompletedReports {
     pub failed: Vec<String>,
 }
 
-/// Names what a node sends of an attempt of a run.
+/// Key of a node's part in an attempt of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PartKey {
     run: RunId,
@@ -71,7 +71,7 @@ impl PartKey {
 /// The state of the parts that segments have come for.
 struct StoredParts {
     parts: Vec<PartUpdate>,
-    /// Parts whose state could not be read, and why.
+    /// Parts with an unreadable state, and the reasons.
     failed: BTreeMap<PartKey, String>,
 }
 
@@ -93,12 +93,12 @@ impl std::fmt::Debug for RunShelf {
 }
 
 impl RunShelf {
-    /// Of a connection of its own.
+    /// Opens a store on a connection of its own.
     pub fn new(catalogue: RunCatalogue) -> Self {
         Self::with_quota(catalogue, RunQuota::default())
     }
 
-    /// The same, where each node may store so much of a run.
+    /// Opens a store with a quota for each node's part in a run.
     pub fn with_quota(catalogue: RunCatalogue, quota: RunQuota) -> Self {
         Self(Arc::new(Mutex::new(ShelfSlot {
             catalogue,
@@ -142,7 +142,7 @@ impl RunShelf {
         Ok(unfinished)
     }
 
-    /// What is stored already of the current run: a controller that takes it up gets no events for it.
+    /// Stored parts of the current run: a controller that takes it up gets no events for them.
     pub fn on_hand(&self, record: &RunRecord) -> Vec<(NodeName, StoredPart)> {
         let mut slot = self.lock();
         let mut on_hand = Vec::new();
@@ -157,13 +157,13 @@ impl RunShelf {
         on_hand
     }
 
-    /// Up to where a node's part in an attempt of any run is stored.
+    /// End of the stored part of a node in an attempt of any run.
     pub fn stored_below(&self, node: &NodeName, run: &RunId, attempt: u32) -> u64 {
         // If the catalogue cannot be read, nothing is promised: 0 lets the node delete nothing.
         self.lock().catalogue.watermark(run, attempt, node).unwrap_or(0)
     }
 
-    /// Writes how far the run under way is.
+    /// Writes the state of the current run.
     pub fn note(&self, record: &RunRecord) -> Result<(), Error> {
         let mut slot = self.lock();
         if slot.draft.as_ref().is_none_or(|draft| *draft.run() != record.head.run) {
@@ -177,9 +177,9 @@ impl RunShelf {
         slot.catalogue.note_unfinished(&head.run, head.attempt, head.epoch, &text)
     }
 
-    /// Writes the report of the run under way; gives its directory. The report names captures where they then are, and is the
-    /// one that is stored: results that came while it was made are in both. With `open` results that come later are put into
-    /// the stored one, which says so.
+    /// Writes the report of the current run; returns its directory. The report names captures by their final places, and is the
+    /// one that is stored: results that came while it was made are in both. With `open`, results that come later are put into
+    /// the stored one, with a note.
     pub fn commit(
         &self,
         report: &mut RunReport,
@@ -193,7 +193,7 @@ impl RunShelf {
         }
         let directory = draft.commit(&slot.catalogue, report, document)?;
         // Results that came while the report was made are stored and will not come again: they go into the report now.
-        // What cannot be written now is tried again when the results are collected.
+        // A report that cannot be written now is tried again when the results are collected.
         if slot.complete_all(&report.run).is_ok_and(|completed| !completed.is_empty()) {
             *report = slot.catalogue.show(&report.run.0)?.1;
         }
@@ -219,7 +219,7 @@ impl RunShelf {
         completed
     }
 
-    /// The run under way will have no report. Says what was kept of it, if anything was captured.
+    /// Ends the current run without a report. Returns the files that were kept of it, if anything was captured.
     pub fn give_up(&self) -> Result<Option<KeptRun>, Error> {
         let mut slot = self.lock();
         let draft = slot.draft.take();
@@ -238,7 +238,7 @@ impl ResultStore for RunShelf {
 }
 
 impl ShelfSlot {
-    /// Whether the node is one of the run under way. What others send for it counts against their room for late results.
+    /// Returns whether the node takes part in the current run. Segments of other nodes count against their quota for late results.
     fn takes_part(&self, node: &NodeName) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.0))
     }
@@ -260,7 +260,7 @@ impl ShelfSlot {
             outcomes.push(outcome);
         }
         let stored = self.stored_parts(parts);
-        // A part whose state cannot be read would be confirmed without its node ever learning so: its segments have to come again.
+        // A part with an unreadable state would be confirmed without a watermark for its node: its segments have to come again.
         for (ReceivedSegment { id, .. }, outcome) in segments.iter().zip(&mut outcomes) {
             if let Some(why) = stored.failed.get(&PartKey::of(id)).filter(|_| outcome.is_ok()) {
                 *outcome = Err(ResultStoreError::ForNow(why.clone()));
@@ -280,9 +280,9 @@ impl ShelfSlot {
         batch.store()
     }
 
-    /// The answer to the fabric about a segment. Other bytes under a name that is stored come from a disk that lost what it had:
-    /// what came first counts, and the node need not send it for ever. What is beyond a quota stays with its node, which is
-    /// told no higher number; the fabric need not hold it meanwhile.
+    /// The answer to the fabric about a segment. Other bytes under a stored name come from a disk that lost its contents: the first ones
+    /// count, and the node need not send them for ever. A segment beyond a quota stays with its node, which gets no higher watermark; the
+    /// fabric need not hold it.
     fn settled(
         &self,
         id: &SegmentId,
@@ -302,7 +302,7 @@ impl ShelfSlot {
         }
     }
 
-    /// What is stored of these parts, with the doubts about each; and the parts whose state cannot be read.
+    /// Reads the state of these parts, with the doubts about each.
     fn stored_parts(&mut self, keys: BTreeMap<PartKey, Vec<String>>) -> StoredParts {
         let mut completed = self.complete_late(keys.keys());
         let mut parts = Vec::with_capacity(keys.len());
@@ -335,7 +335,7 @@ impl ShelfSlot {
         self.draft.as_ref().filter(|draft| draft.run() == run && self.takes_part(node))
     }
 
-    /// What is stored of a node's part in the run under way, once that is whole. It is put together once.
+    /// A node's part in the current run, once it is stored to its end. It is put together once.
     fn part(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<StoredPart, Error> {
         let part = (attempt, node.clone());
         // A whole part does not change, and segments may come again long after: putting it together reads all of them.
@@ -351,7 +351,7 @@ impl ShelfSlot {
     }
 }
 
-/// All nodes that a run's record names.
+/// Names of all nodes in a run's record.
 fn nodes_of(record: &Value) -> Option<BTreeSet<String>> {
     if record.is_null() {
         return None;
@@ -361,7 +361,7 @@ fn nodes_of(record: &Value) -> Option<BTreeSet<String>> {
     Some(names.filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
-/// What the controller learns about a part that is stored to its end.
+/// Makes the controller's view of a part that is stored to its end.
 fn whole_part(node: &NodeName, gathered: GatheredPart) -> StoredPart {
     let cut_short = gathered.result.is_none().then(|| unfinished_part(&gathered));
     let GatheredPart { mut result, mut doubts, elsewhere, .. } = gathered;
@@ -383,7 +383,7 @@ fn beyond_quota(node: &NodeName, share: RunShare) -> Option<String> {
     })
 }
 
-/// What is known of a node that kept no result.
+/// End of a node that kept no result, with its last counts.
 fn unfinished_part(gathered: &GatheredPart) -> UnfinishedPart {
     UnfinishedPart {
         reason: gathered.end.as_ref().and_then(|end| end.reason.clone()),

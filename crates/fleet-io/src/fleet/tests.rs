@@ -59,14 +59,14 @@ flows:
 
 const NODES: [&str; 2] = ["north", "south"];
 
-/// Sends or receives 100 frames without any, or sends until it is told to stop.
+/// Counts 100 frames as sent or received without any, or sends until it is stopped.
 #[derive(Clone, Debug, Default)]
 struct HalfPlane {
     node: String,
     endless: bool,
     started: Arc<Mutex<Vec<MonoTime>>>,
     stopped: Arc<AtomicBool>,
-    /// What was asked of it for changes.
+    /// Changes that were ordered.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -112,7 +112,7 @@ impl DataPlane for HalfPlane {
         if self.sends() {
             result.send = vec![sent_hundred()];
         } else {
-            // Whoever ends the run of another controller may do so on this node only.
+            // A controller that ends the run of another one may do so on this node only.
             let is_told = self.endless || sent == [SentTotal { stream: 0, frames: 100 }];
             assert!(is_told, "receivers are told what was sent: {sent:?}");
             result.receive = vec![received_hundred()];
@@ -232,11 +232,11 @@ impl OwnerPermit for GenerousPermit {
     }
 }
 
-/// How a node is.
+/// Properties of a test node.
 #[derive(Clone)]
 struct NodeWish {
     compare: bool,
-    /// Of everything that it is told.
+    /// Delay of every message to it.
     delay: Nanos,
     terms: LeaseTerms,
     /// Confirmations of starts do not reach it as long as this is set.
@@ -335,10 +335,10 @@ fn hello(interface: &str) -> NodeHello {
     NodeHello { incarnation: 1, protocol: PROTOCOL, ports: vec![port], clock, ..NodeHello::default() }
 }
 
-/// Where nobody here can look.
+/// A place on another host.
 const ELSEWHERE: &str = "another machine";
 
-/// Of all controllers of a test.
+/// Clock key of all controllers of a test.
 fn presences() -> PresenceDirectory {
     std::thread_local! {
         static PLACE: tempfile::TempDir = tempfile::tempdir().unwrap();
@@ -394,7 +394,7 @@ fn plan_of(document: &str) -> Arc<Plan> {
     Arc::clone(read(document).plan())
 }
 
-/// Takes the nodes of the plan for the run of [`options`]; nobody else leads them.
+/// Takes the nodes of the plan for the run of [`options`]; no other controller leads them.
 fn lead(fleet: &mut FleetGround<LocalFabric>, document: &str) -> Result<(), Error> {
     let run = options().run;
     let leftovers = fleet.lead(&plan_of(document), &run, &mut |held| panic!("nobody has them: {held:?}"))?;
@@ -432,7 +432,7 @@ fn a_run_on_two_nodes_starts_at_one_instant_and_its_results_come_by_themselves()
         let apart = starts[0].abs_diff(starts[1]);
         assert!(apart < if compare { 20_000_000 } else { 1 }, "{starts:?}");
         drop(fleet);
-        // What is stored with the controller is gone from the nodes.
+        // Results that are stored at the controller are gone from the nodes.
         let waits = || nodes.iter().any(|node| !node.spool.pending(1).is_empty());
         let soon = (0..500).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));

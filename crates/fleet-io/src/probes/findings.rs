@@ -1,4 +1,4 @@
-//! What a line found, as the value that goes to the report.
+//! Turns the outcome of a line into its row of the report.
 
 use super::ready::ChosenMechanism;
 use packetrig_probe::BudgetExceeded;
@@ -24,7 +24,7 @@ pub(super) struct SentLine {
     pub(super) mechanism: ChosenMechanism,
 }
 
-/// How far the wall clock was ahead before and after a session.
+/// Offset of the wall clock before and after a session.
 #[derive(Clone, Copy)]
 pub(super) struct SessionClock {
     pub(super) before: RealtimeOffset,
@@ -32,20 +32,20 @@ pub(super) struct SessionClock {
 }
 
 impl SessionClock {
-    /// The own wall clock as if it were the far one: how these two relate is found out where both results are.
+    /// The own wall clock in place of the far one: their relation is computed where both results are.
     const fn wall(self) -> OwnClock {
         let (before, after) = (self.before, self.after);
         let widest = if before.bound_ns > after.bound_ns { before.bound_ns } else { after.bound_ns };
         OwnClock {
             offset_ns: after.offset_ns,
-            // If the wall clock was set meanwhile, it is unknown which stamps are before and which after that.
+            // If the wall clock was set in between, it is unknown which stamps are before and which after that.
             bound_ns: widest.saturating_add(after.offset_ns.abs_diff(before.offset_ns)),
             error_ns: Some(0),
         }
     }
 }
 
-/// A line whose probes are answered. `compares`: the session compares the clocks itself.
+/// Result of a line with answered probes. `compares`: the session compares the clocks itself.
 pub(super) fn of_answers(
     line: SentLine,
     outcome: &LineOutcome,
@@ -86,16 +86,16 @@ fn counts_of(summary: &SeriesSummary, planned: u64) -> ProbeCounts {
     }
 }
 
-/// A line whose trains were asked for by an estimator.
+/// A line with trains that an estimator asked for.
 pub(super) struct EstimatedLine<'a> {
     pub(super) series: &'a ProbeSeries,
     pub(super) end: Result<TrainEnd, packetrig_probe_io::Error>,
     pub(super) answer: Result<RateEstimate, NoAnswer>,
-    /// How long it could take.
+    /// Time that it could take.
     pub(super) slot: Nanos,
 }
 
-/// What an estimator found about a line. `is_stopped`: the run was stopped, or the lease has ended.
+/// Result of a line with an estimator. `is_stopped`: the run was stopped, or the lease has ended.
 pub(super) fn of_estimate(
     number: usize,
     mechanism: ChosenMechanism,
@@ -156,7 +156,7 @@ fn range(estimate: &RateEstimate) -> CapacityRange {
     }
 }
 
-/// A line whose probes nobody answers.
+/// Result of a line without answers.
 pub(super) fn of_sending(line: SentLine, outcome: &SendOutcome) -> ProbeLineResult {
     let summary = ReleaseSummary::of(&outcome.records);
     let end = match outcome.refused {
@@ -196,13 +196,13 @@ pub(super) fn with_lease(end: ProbeLineEnd, lost_lease: bool) -> ProbeLineEnd {
     if lost_lease && end == ProbeLineEnd::Stopped { ProbeLineEnd::LeaseEnded } else { end }
 }
 
-/// The first probe that left.
+/// First probe that left, with its due time.
 pub(super) fn first(records: &[ProbeRecord]) -> Option<FirstProbe> {
     let first = records.iter().find_map(|record| Some((record.planned, record.left_here()?)));
     first.map(|(due, left)| FirstProbe { due, left: MonoTime::from_nanos(left.middle()) })
 }
 
-/// What a session found about both directions.
+/// Results of a session for both directions.
 struct SessionFindings {
     there: DirectionTimes,
     back: DirectionTimes,
@@ -212,7 +212,7 @@ struct SessionFindings {
 impl SessionFindings {
     fn of(session: &StampSender, records: &[ProbeRecord], clock: SessionClock, compares: bool) -> Self {
         let follow_ups = session.follow_ups();
-        // Whatever the reflector says of UTC: its wall clock is compared with the own one elsewhere.
+        // The reflector's own claim about UTC is not used: its wall clock is compared with the own one elsewhere.
         let told = DirectionKnowledge { is_far_synchronised: true, ..session.directions() };
         let walls = delays::both_ways(records, follow_ups, &told, &ClockRelation::Utc(clock.wall()));
         let exchanges = compares

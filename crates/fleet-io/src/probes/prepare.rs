@@ -1,6 +1,6 @@
-//! What a node is asked to probe, and whether its owner allows that.
+//! Checks the probes that are asked of a node against its owner's permits.
 //!
-//! Everything is asked before a socket is opened, and all refusals are reported at once.
+//! Everything is checked before a socket is opened, and all refusals are reported at once.
 
 use super::ProbeLoan;
 use crate::plane::MachineLoan;
@@ -24,11 +24,11 @@ pub(super) struct OwnProbePort {
     /// The address that it probes from and is probed at.
     pub(super) address: Option<IpAddr>,
     pub(super) lines: Vec<PermittedLine>,
-    /// The ports whose probes its reflector answers, with their addresses.
+    /// Ports that its reflector answers, with their addresses.
     pub(super) askers: Vec<PermittedAsker>,
 }
 
-/// A line whose target may be probed.
+/// A line with a permitted target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PermittedLine {
     pub(super) number: usize,
@@ -37,14 +37,14 @@ pub(super) struct PermittedLine {
     pub(super) permitted: PermittedTarget,
 }
 
-/// A port whose probes may be answered.
+/// A port that may be answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PermittedAsker {
     pub(super) port: usize,
     pub(super) address: IpAddr,
 }
 
-/// The ports that are here; refused if the owner does not allow all that is asked of them.
+/// Selects the ports that are here; refuses if the owner does not allow all that is asked of them.
 pub(super) fn own_ports(
     preparation: &RunPreparation,
     plan: &Plan,
@@ -76,13 +76,14 @@ fn problem(path: &str, message: &str) -> Error {
     Error::Plan(PlanProblems(vec![PlanProblem::error(path, message.to_owned())]))
 }
 
-/// What the owner's file objects to: ports that are not lent, addresses that they may not send to, rates.
+/// Objections of the owner's file: ports that are not lent, addresses that they may not send to, rates.
 fn ask_owner(
     preparation: &RunPreparation,
     plan: &Plan,
     here: &[(usize, PortLocation)],
     lent: &MachineLoan,
 ) -> Result<Vec<String>, Error> {
+    // Without link speeds: no interface is open yet.
     let bound = plan.clone().bind(&vec![None; plan.ports.len()])?;
     let ports: Vec<PermitPort> = here
         .iter()
@@ -97,7 +98,7 @@ fn ask_owner(
     Ok(lent.permit.objections(&question))
 }
 
-/// The interface is for tests or confirmed by the owner, and has the address that the plan gives it.
+/// Checks that the interface is for tests or confirmed by the owner, and has the address that the plan gives it.
 fn check_interface(
     location: &PortLocation,
     address: Option<IpAddr>,
@@ -116,7 +117,7 @@ fn check_interface(
     }
 }
 
-/// The lines and askers of a port, if the permit for probes allows their addresses.
+/// Selects the lines and askers of a port with addresses that the permit for probes allows.
 pub(super) fn permitted(
     probes: &ProbePlan,
     port: usize,

@@ -33,12 +33,12 @@ pub(super) struct ReadyLines {
 /// Lines that one thread sends.
 pub(super) struct ReadySender {
     pub(super) lines: Vec<ReadyLine>,
-    /// Receives answers; absent if nobody answers.
+    /// Receives answers; absent for a method without answers.
     pub(super) listener: Option<PacketListener>,
     /// Keeps the kernel from answering what comes back.
     pub(super) own_port: SilencedPort,
     pub(super) about: Option<String>,
-    /// For identifiers that differ from run to run.
+    /// Seed of identifiers that differ from run to run.
     pub(super) number: u64,
 }
 
@@ -49,12 +49,12 @@ pub(super) struct ReadyLine {
     pub(super) way: ProbePath,
     pub(super) dispatcher: ReleaseDispatcher,
     pub(super) departures: LineDepartures,
-    /// From T to the beginning of the line.
+    /// Time from T to the beginning of the line.
     pub(super) shift: Nanos,
     pub(super) mechanism: ChosenMechanism,
 }
 
-/// When the probes of a line leave.
+/// Departures of the probes of a line.
 pub(super) enum LineDepartures {
     Scheduled(ProbeSchedule),
     /// An estimator asks for trains of this shape, by the answers to the last one.
@@ -62,7 +62,7 @@ pub(super) enum LineDepartures {
 }
 
 impl LineDepartures {
-    /// How many probes are to be sent; 0 if that is not known.
+    /// Number of probes to send; 0 if it is not known.
     pub(super) fn planned(&self) -> u64 {
         match self {
             Self::Scheduled(schedule) => schedule.probes().len() as u64,
@@ -241,6 +241,7 @@ fn sender(
     let namespace = port.location.namespace.as_deref();
     let (first, others) = addresses.split_first().ok_or(Error::Bug("a sender without lines"))?;
     let mut own_port = SilencedPort::any_udp_port(namespace, *first).map_err(engine_error)?;
+    // Lines may leave with different source addresses: the same port must be silenced at each.
     for other in others {
         own_port.also_udp(namespace, *other).map_err(engine_error)?;
     }
@@ -267,7 +268,7 @@ fn listener(
     opened.map_err(engine_error)
 }
 
-/// An error of probing as one of the data plane.
+/// Converts an error of probing to one of the data plane.
 pub(super) fn engine_error(error: packetrig_probe_io::Error) -> Error {
     use packetrig_probe_io::Error as ProbeError;
     match error {

@@ -1,4 +1,4 @@
-//! The reflector of a port: a thread that answers the probes of the ports that the plan names, and of nobody else.
+//! The reflector of a port: a thread that answers the probes of the ports that the plan names, and no others.
 //!
 //! Invariant: it answers only while the lease of the node holds.
 
@@ -23,7 +23,7 @@ use std::thread::{Builder, JoinHandle};
 
 /// Reflections to one address at once: probes that were held up come together.
 const BURST: u32 = 100;
-/// Nobody may be answered more often than this, whatever the plan says.
+/// Least interval between two answers to one asker, whatever the plan says.
 const LEAST_INTERVAL: Nanos = Nanos::from_micros(100);
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct RunningReflector {
 }
 
 impl RunningReflector {
-    /// Starts the reflector of a port; `None` if nobody asks there.
+    /// Starts the reflector of a port; `None` without askers.
     pub(super) fn start(
         probes: &ProbePlan,
         port: &OwnProbePort,
@@ -71,7 +71,7 @@ impl RunningReflector {
         Ok(Some(Self { stop, thread: Some(thread) }))
     }
 
-    /// Ends it; what reached it.
+    /// Stops the thread, and returns the requests that reached it.
     pub(super) fn end(mut self) -> Result<Vec<ReflectedRequests>, Error> {
         self.stop.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
@@ -84,7 +84,7 @@ impl Drop for RunningReflector {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; here nobody asks for the counts any more.
+            // A panic there has been printed; the counts are not needed any more.
             drop(thread.join());
         }
     }
@@ -107,7 +107,7 @@ struct AskerCounts {
 }
 
 impl RequestsByAsker {
-    /// Counts a request. Says whether it may be answered.
+    /// Counts a request. Returns whether it may be answered.
     fn note(&self, from: IpAddr) -> bool {
         let Some(port) = self.askers.get(&from) else { return false };
         let mut counts = self.counts.borrow_mut();
@@ -120,7 +120,7 @@ impl RequestsByAsker {
     /// A row for each port that may ask, also if nothing came from it.
     fn rows(&mut self, all: &RequestCounts) -> Vec<ReflectedRequests> {
         let AskerCounts { requests, unanswered } = self.counts.take();
-        // Refusals are counted for all together, so with one of them nobody knows whose it was.
+        // Refusals are counted for all askers together, so a single one cannot be assigned to an asker.
         let is_all_answered = all.refused.is_empty() && all.unsent == 0 && unanswered == 0;
         let rows = self.askers.values().map(|from| {
             let requests = requests.get(from).copied().unwrap_or(0);

@@ -27,10 +27,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// How often a sender that waits for its start looks whether it was stopped.
+/// Interval at which a sender that waits for its start checks whether it was stopped.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What the senders of a node found.
+/// Results of the senders of a node.
 #[derive(Debug, Default)]
 pub(super) struct SentLines {
     pub(super) lines: Vec<ProbeLineResult>,
@@ -58,7 +58,7 @@ impl SenderState {
         self.sent.fetch_add(probes as u64, Ordering::Relaxed);
     }
 
-    /// Counts what is told of probes that are answered.
+    /// Counts an event of probes that are answered.
     fn count(&self, event: &AskEvent<'_>) {
         match event {
             AskEvent::Sent { .. } => self.count_sent(1),
@@ -74,7 +74,7 @@ impl SenderState {
 pub(super) struct RunningSender {
     state: Arc<SenderState>,
     start: Sender<MonoTime>,
-    /// The lines, if the thread cannot tell of them any more.
+    /// Lines with their planned probes, for the result if the thread panics.
     lines: Vec<(usize, u64)>,
     /// `None` once it was joined.
     thread: Option<JoinHandle<SentLines>>,
@@ -113,7 +113,7 @@ impl RunningSender {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// How far its probes are.
+    /// Counts of its probes so far.
     pub(super) fn progress(&self) -> ProbeProgress {
         let [sent, answered] =
             [&self.state.sent, &self.state.answered].map(|count| count.load(Ordering::Relaxed));
@@ -124,12 +124,12 @@ impl RunningSender {
         self.state.lost_lease.load(Ordering::Acquire)
     }
 
-    /// Stops it; what it found.
+    /// Stops the thread, and returns its results.
     pub(super) fn end(mut self) -> SentLines {
         self.stop();
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(sent)) => sent,
-            // Nothing is known of its probes, and the result says so: the lines have no counts.
+            // The counts of its probes are lost, and the result shows it: the lines have no counts.
             Some(Err(_)) | None => self.failed("the thread that sends probes panicked"),
         }
     }
@@ -181,7 +181,7 @@ impl SenderJob {
         })
     }
 
-    /// T, unless the sender is stopped before it knows it. A later T replaces an earlier one as long as that has not come.
+    /// Waits for T; `None` if the sender is stopped before it gets one.
     fn await_start(&self, started: &Receiver<MonoTime>) -> Option<MonoTime> {
         while !self.is_over() {
             match started.recv_timeout(LOOK) {
@@ -197,7 +197,7 @@ impl SenderJob {
         self.state.stop.load(Ordering::Acquire)
     }
 
-    /// Whether to stop now. The lease comes first: when it ends, the agent stops its senders for that reason, too.
+    /// Returns whether to stop now. The lease comes first: when it ends, the agent stops its senders for that reason, too.
     fn must_stop(&self) -> bool {
         if self.gate.left() == Some(Nanos::ZERO) {
             self.state.lost_lease.store(true, Ordering::Release);
@@ -225,6 +225,7 @@ impl SenderJob {
         let mut ears: Vec<_> = listener.into_iter().collect();
         let count = &mut |event: AskEvent<'_>| self.state.count(&event);
         let outcomes = ask::run_from(start, &mut asked, &mut ears, options, count)?;
+        // It borrows the methods, which are read below.
         drop(asked);
         let clock = SessionClock { before: clock, after: clock::realtime_offset() };
         Ok(self.found(kept, &outcomes, &methods, clock))
@@ -277,6 +278,7 @@ impl SenderJob {
     /// Estimates the capacity of each line in its time, one after the other.
     fn estimate(&self, ready: ReadySender, start: MonoTime) -> SentLines {
         let ReadySender { mut lines, listener, own_port, about, number } = ready;
+        // In the order of their turns: one listener serves all of them, one after the other.
         lines.sort_by_key(|line| line.shift);
         let own = OwnIdentity { port: own_port.port(), about, number };
         let mut sent = SentLines::default();
@@ -328,7 +330,7 @@ impl SenderJob {
         (SentLines { lines: vec![row], first }, trains.into_ear())
     }
 
-    /// Sends trains that nobody answers.
+    /// Sends trains that are not answered.
     fn send(&self, ready: ReadySender, start: MonoTime) -> Result<SentLines, packetrig_probe_io::Error> {
         let ReadySender { lines, own_port, about, .. } = ready;
         let mut sent = SentLines::default();
@@ -351,14 +353,14 @@ impl SenderJob {
     }
 }
 
-/// By what the probes of a port are known.
+/// Identity of a port in its probes.
 struct OwnIdentity {
     port: u16,
     about: Option<String>,
     number: u64,
 }
 
-/// The method of a line. It is lent to the series, because it knows afterwards what reflections told.
+/// The method of a line. The series only borrows it: it has the reflections' data afterwards.
 enum LineMethod {
     Stamp(Box<StampSender>),
     Echo(EchoMethod),

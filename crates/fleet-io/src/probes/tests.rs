@@ -41,7 +41,7 @@ fn a_node_asks_its_permit_about_each_target_and_each_asker() {
         ["probing 198.18.0.2 is forbidden", "answering 198.18.0.2 is forbidden"]
     );
     assert_eq!(refusals(&mesh, 1, &never), Vec::<String>::new());
-    // A ping is answered by the kernel, which answers everybody anyway.
+    // A ping is answered by the kernel, which answers every host anyway.
     let ping = probes("method: ping, from: [b], to: [a]");
     assert_eq!(refusals(&ping, 0, ""), Vec::<String>::new());
 }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 /// Writes one result at a time, on a thread of its own, so that the next configuration need not wait for the disk.
 ///
-/// Invariant: [`Self::finish`] returns when the last result is on the disk.
+/// Invariant: the wait for the last result returns only when it is on the disk.
 pub(super) struct ResultKeeping {
     /// A connection of its own, so that requests do not wait for a commit.
     catalogue: Arc<Mutex<RunCatalogue>>,

@@ -19,7 +19,7 @@ use packetrig_sys::resident::ResidentThread;
 use packetrig_units::MonoTime;
 use std::sync::{Arc, Mutex};
 
-/// Opens runs here.
+/// Opens served runs on this machine.
 pub struct MachineRuns {
     /// Starts the threads of runs. They need rights, which the threads that read requests do not have.
     thread: Arc<ResidentThread>,
@@ -71,7 +71,7 @@ impl MachineRuns {
         options: RunOptions,
         document: &PlanDocument,
     ) -> Result<BegunRun, packetrig_store::Error> {
-        // Opening the ports takes long, and other requests need the catalogue meanwhile: so it is locked here only.
+        // Opening the ports takes long, and other requests need the catalogue during that time: so it is locked here only.
         let catalogue = lock(&self.catalogue);
         let draft = catalogue.begin(options.run.clone(), served_size(document))?;
         let limits = catalogue.limits(&kernel::release())?;
@@ -84,7 +84,7 @@ impl MachineRuns {
     }
 }
 
-/// An interface that is not here is a mistake of the configuration, whose path says where.
+/// Refuses interfaces that are not here: a mistake of the configuration, reported with its path.
 fn check_locations(plan: &Plan) -> Result<(), OpenFailure> {
     let ports = plan.ports.iter().enumerate();
     let problems = ports.filter_map(|(index, port)| {
@@ -95,7 +95,7 @@ fn check_locations(plan: &Plan) -> Result<(), OpenFailure> {
     if problems.is_empty() { Ok(()) } else { Err(OpenFailure::Plan(PlanProblems(problems))) }
 }
 
-/// The error says that it is missing; any other one is found again when the port is opened.
+/// Fails if the interface is missing; any other error is found again when the port is opened.
 fn link_at(location: &PortLocation) -> Result<(), String> {
     let netns = NetNs::open_or_current(location.namespace.as_deref());
     let link = netns

@@ -16,7 +16,7 @@ use packetrig_plan::{Plan, PlanDocument, ReadOptions};
 use packetrig_units::MonoTime;
 use std::sync::{Arc, Mutex};
 
-/// Becomes a controller once more.
+/// Becomes a controller again.
 pub type ReopenFleet<F> = Box<dyn Fn() -> Result<FleetGround<F>, NodeFault> + Send + Sync>;
 
 /// A fleet that this process controls while it serves. It leads the nodes of a configuration as long as the configuration is set.
@@ -47,7 +47,7 @@ where
         Self { fleet, shelf, reopen, terms, operator, clock: ServiceClock::start() }
     }
 
-    /// Takes the nodes of a configuration, and ends what other controllers left on them. Gives the name of this controller.
+    /// Takes the nodes of a configuration, and ends the runs that other controllers left on them. Returns the name of this controller.
     fn lead(&self, plan: &Plan, run: &RunId) -> Result<String, OpenFailure> {
         let mut fleet = lock(&self.fleet);
         let operator = self.operator.as_ref();
@@ -63,7 +63,7 @@ where
         let ended = RunEnding { fleet: &mut fleet, shelf: &self.shelf, operator }
             .end_leftovers(&leftovers, &mut |_| {});
         if let Err(error) = ended {
-            // Nodes that stay led without a run would be refused to everybody else.
+            // Nodes that stay led without a run would be refused to all other controllers.
             fleet.give_back();
             return Err(own_failure(&error));
         }
@@ -120,6 +120,7 @@ where
     FleetGround<F>: RunGround,
 {
     fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
+        // Shared, because every further start needs the sink again.
         let sink = Arc::new(Mutex::new(sink));
         let mut earlier = EarlierStarts::default();
         loop {
@@ -151,7 +152,7 @@ where
     }
 }
 
-/// Keeps the result of a run on the shelf.
+/// Keeps the result of a run in the store.
 struct FleetKeeper {
     shelf: RunShelf,
     document: String,
@@ -160,7 +161,7 @@ struct FleetKeeper {
 }
 
 impl FleetKeeper {
-    /// The run has no report.
+    /// Deletes the files of a run without a report.
     fn forget(&self) {
         match self.shelf.give_up() {
             Ok(None) => {}

@@ -1,4 +1,4 @@
-//! Which runs a controller reads: its latest own ones, and a few of those whose results come late.
+//! Chooses the runs that a controller reads: its latest own ones, and a few with late results.
 //!
 //! Results of other runs are read if the run is known here or no controller ever began it, and no controller at work reads them. A late
 //! run is given up when nothing of it waits, or when other runs have waited long enough for its place.
@@ -27,22 +27,22 @@ const LATE_RUNS: usize = 8;
 const LOOKED_UP: usize = 256;
 /// A late run is read this long while others wait for its place.
 const LATE_TURN: Nanos = Nanos::from_secs(30);
-/// How often the collector looks for results that nobody reads.
+/// Interval at which the collector looks for results without a reader.
 const LOOK_FOR_LATE: Nanos = Nanos::from_secs(5);
-/// The same while a command waits until nothing is left, and while the fabric's store is nearly full.
+/// Interval while a command waits until nothing is left, and while the fabric's store is nearly full.
 const LOOK_OFTEN: Nanos = Nanos::from_millis(500);
 
-/// What has to be known to read the results of others.
+/// Means to find out which results of other controllers may be read.
 pub(in super::super) struct OtherRuns<R> {
     pub(in super::super) records: R,
     pub(in super::super) watch: TermWatch,
-    /// Where controllers of this machine show that they are there.
+    /// Directory in which controllers of this machine show that they are present.
     pub(in super::super) presences: Option<PresenceDirectory>,
-    /// Also runs that the store does not know.
+    /// Reads also runs that the store does not have.
     pub(in super::super) reads_all: bool,
 }
 
-/// Which runs are read.
+/// State of reading: the wanted runs, and the ones that are read.
 pub(super) struct RunReading<I, R> {
     pub(super) incoming: I,
     others: OtherRuns<R>,
@@ -56,9 +56,9 @@ pub(super) struct RunReading<I, R> {
     candidates: VecDeque<RunId>,
     /// The last one that was looked up.
     looked_up: Option<RunId>,
-    /// When to look next for what nobody reads.
+    /// Time of the next look for results without a reader.
     look_at: Option<MonoTime>,
-    /// The last look has found nothing that is to be read here.
+    /// Set if the last look has found nothing that is to be read here.
     is_drained: Arc<AtomicBool>,
     events: Vec<CollectorEvent>,
 }
@@ -84,7 +84,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         std::mem::take(&mut self.events)
     }
 
-    /// Reads what is wanted and not read yet; what could not be done is tried again.
+    /// Begins to read wanted runs that are not read yet; a failure is tried again with the next call.
     pub(super) fn follow(&mut self, wanted_runs: &Receiver<RunId>, store: &dyn ResultStore) {
         self.wanted.extend(wanted_runs.try_iter());
         while self.wanted.len() > OWN_RUNS {
@@ -113,7 +113,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
     }
 
-    /// Finds out what waits, and which late runs are to be read.
+    /// Finds the runs with waiting results, and decides which late runs are to be read.
     fn look(&mut self, store: &dyn ResultStore) -> Result<(), fabric::Error> {
         let waiting = self.incoming.waiting_runs()?;
         let unread = self.unread(&waiting);
@@ -133,7 +133,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         self.read.contains(run) || self.late.contains_key(run)
     }
 
-    /// Those that neither this controller nor another one at work reads.
+    /// Waiting runs that neither this controller nor another one at work reads.
     fn unread(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) -> BTreeSet<RunId> {
         // One controller may read many runs: its record is looked at once.
         let mut at_work: BTreeMap<&String, bool> = BTreeMap::new();
@@ -142,7 +142,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
             let mut has_reader = self.is_read(run);
             for reader in readers {
                 let others = &mut self.others;
-                // A reader whose record cannot be read counts as at work: two must not read one run.
+                // A reader with an unreadable record counts as at work: two must not read one run.
                 has_reader |=
                     *at_work.entry(reader).or_insert_with(|| others.is_at_work(reader).unwrap_or(true));
             }
@@ -177,7 +177,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         late
     }
 
-    /// Leaves late runs that have nothing waiting, and those whose turn is over while other runs wait.
+    /// Leaves late runs that have nothing waiting, and those that have used up their turn while other runs wait.
     fn leave_late(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) {
         let others_wait = !self.candidates.is_empty();
         let finished = self.late.iter().filter(|(run, since)| {
@@ -190,7 +190,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
     }
 
-    /// All controllers share the fabric's store: results that nobody reads must not fill it.
+    /// Discards results without a reader: all controllers share the fabric's store, and they must not fill it.
     fn make_room(&mut self, runs: &BTreeSet<RunId>) {
         let told = match self.incoming.discard_runs(runs) {
             Ok(0) => return,
@@ -203,7 +203,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         self.events.push(CollectorEvent::Trouble(told));
     }
 
-    /// Reads a run, in place of controllers that are not at work any more. Says whether it is read here now.
+    /// Reads a run, in place of controllers that are not at work any more. Returns whether it is read here now.
     fn open(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
         // The fabric names one reader at a time. Each that is proved dead is added to those it may replace; any other ends the attempt.
         let mut gone = BTreeSet::new();
@@ -222,22 +222,22 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     }
 }
 
-/// What was found out about runs that nobody reads.
+/// Runs without a reader, sorted.
 #[derive(Debug, Default)]
 struct LateRuns {
-    /// Those that may be read here.
+    /// Runs that may be read here.
     candidates: VecDeque<RunId>,
-    /// Those that may be removed from the fabric when it is nearly full.
+    /// Runs that may be removed from the fabric when it is nearly full.
     discardable: BTreeSet<RunId>,
-    /// There are more that were not looked up.
+    /// More runs exist that were not looked up.
     has_more: bool,
 }
 
 impl<R: RecordStore> OtherRuns<R> {
-    /// Sorts a run that the store does not know. What claims to be of a run that no controller ever began belongs to nobody,
-    /// and must not fill the store. The controller that ends a run reads its results.
+    /// Sorts a run that the store does not have. Results that claim to be of a run that no controller ever began have no owner and must not
+    /// fill the store. The controller that ends a run reads its results.
     fn judge(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut LateRuns) {
-        // `Some(None)` is a record that cannot be read: the run was begun, so it belongs to somebody.
+        // `Some(None)` is a record that cannot be read: the run was begun, so it has an owner.
         let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
         let is_unfinished =
             record.as_ref().is_some_and(|record| record.as_ref().is_some_and(RunRecord::is_unfinished));

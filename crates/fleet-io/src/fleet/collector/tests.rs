@@ -5,7 +5,7 @@ use packetrig_fleet::local::LocalFabric;
 /// Stores everything but some of it.
 #[derive(Debug, Default)]
 struct PickyStore {
-    /// How many came together.
+    /// Numbers of segments that came together.
     batches: Vec<usize>,
 }
 
@@ -80,7 +80,7 @@ fn only_what_is_stored_or_never_will_be_is_confirmed() {
     assert_eq!(left, ["no-room"]);
 }
 
-/// Somebody else reads the run by now and tells of it.
+/// Another controller reads the run by now and reports it.
 #[test]
 fn a_collector_that_was_replaced_tells_of_nothing() {
     let fabric = LocalFabric::default();

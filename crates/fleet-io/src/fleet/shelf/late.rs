@@ -34,10 +34,10 @@ impl ShelfSlot {
         completed
     }
 
-    /// The same for all nodes that its report lacks.
+    /// Writes a report again with all nodes that it lacks and that have come.
     pub(super) fn complete_all(&self, run: &RunId) -> Result<Vec<String>, Error> {
         let written = self.catalogue.open_run(run)?;
-        // Of another version of packetrig.
+        // Written by another version of packetrig.
         let Some(open) = written.and_then(|written| OpenRun::read(&written).ok()) else {
             return Ok(Vec::new());
         };
@@ -48,7 +48,7 @@ impl ShelfSlot {
         Ok(completed.into_iter().map(|(_, told)| told).collect())
     }
 
-    /// Writes the report of an earlier run again, with the parts that were missing and have come. Gives a sentence for each part.
+    /// Writes the report of an earlier run again, with the parts that were missing and have come. Returns a sentence for each part.
     fn complete(&self, run: &RunId, parts: &[&PartKey]) -> Result<Vec<(PartKey, String)>, Error> {
         let mut whole = Vec::new();
         for key in parts {

@@ -10,7 +10,7 @@ fn run() -> RunId {
     RunId("r".into())
 }
 
-/// What a node hands over of a run with a result.
+/// Segments of a node for a run with a result.
 fn segments_of(result: &NodeResult) -> Vec<(SegmentId, Vec<u8>)> {
     let place = tempfile::tempdir().unwrap();
     let limits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };
@@ -45,7 +45,7 @@ fn received((id, body): &(SegmentId, Vec<u8>)) -> ReceivedSegment {
     ReceivedSegment { id: id.clone(), body: body.clone() }
 }
 
-/// What is told of a segment that comes alone.
+/// Outcome of storing a single segment.
 fn stored(shelf: &mut RunShelf, segment: &(SegmentId, Vec<u8>)) -> StoredPart {
     let StoredBatch { outcomes, mut parts } = shelf.store(&[received(segment)]);
     assert_eq!((outcomes, parts.len()), (vec![Ok(())], 1));
@@ -60,7 +60,7 @@ fn a_part_that_is_whole_is_put_together_once_however_often_it_comes() {
     let told: Vec<StoredPart> = segments.iter().map(|segment| stored(&mut shelf, segment)).collect();
     let whole = told.last().unwrap();
     assert!(whole.result.is_some() && whole.below == segments.len() as u64);
-    // Whoever read them again would find nothing.
+    // A second read would find nothing.
     let files = shelf.lock().draft.as_ref().map(|_| place.path().join("runs/r.partial/segments"));
     fs::remove_dir_all(files.unwrap()).unwrap();
     assert_eq!(stored(&mut shelf, &segments[0]), *whole);

@@ -1,4 +1,4 @@
-//! A service whose configuration some nodes are told of too late.
+//! A service with a start that reaches some nodes too late.
 
 use super::*;
 use crate::fleet::{ChargedFleet, RunShelf};
@@ -10,7 +10,7 @@ use packetrig_store::{KeptRun, RunCatalogue};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-/// Mends what loses confirmations when it hears that a start was too late, if it is to.
+/// Stops the loss of confirmations when a start was too late, if the test wants that.
 struct MendingOperator {
     loses_confirmations: Arc<AtomicBool>,
     mends: bool,
@@ -34,7 +34,7 @@ impl RunOperator for MendingOperator {
     }
 }
 
-/// A service on two nodes, of which one does not hear confirmations for now.
+/// A service on two nodes, of which one does not receive confirmations for now.
 struct LateService {
     runs: FleetRuns<LocalFabric>,
     operator: Arc<MendingOperator>,

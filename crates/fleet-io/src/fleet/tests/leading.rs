@@ -1,4 +1,4 @@
-//! Which nodes a controller has, what is in its way, and what it does when it has none any more.
+//! Tests of taking nodes: conflicts with other controllers, and the loss of a term.
 
 use super::*;
 use crate::RunUser;
@@ -20,7 +20,7 @@ pub(super) fn start_nodes(fabric: &LocalFabric, place: &Path, is_endless: bool) 
     NODES.map(|node| TestNode::start(fabric, node, place, is_endless, false))
 }
 
-/// Nodes whose senders stop soon without a controller. They keep the run for longer than any test takes.
+/// Nodes with senders that stop soon without a controller. They keep the run for longer than any test takes.
 fn start_nodes_with_short_leases(fabric: &LocalFabric, place: &Path) -> [TestNode; 2] {
     let terms = LeaseTerms { orphaned: Nanos::from_secs(300), ..LeaseTerms::FLEET };
     NODES.map(|node| {
@@ -85,7 +85,7 @@ fn a_second_controller_is_told_who_leads_a_node_and_has_it_when_it_is_given_back
         assert!(text.contains(&words), "{text}");
     }
     assert_eq!(asked, 1);
-    // It begins when the first one gives them back, be it by ending.
+    // It begins when the first one gives them back, also by ending.
     let mut first = Some(one);
     let led = two.lead(&plan, &RunId("r2".into()), &mut |_| {
         drop(first.take());
@@ -99,7 +99,7 @@ fn a_second_controller_is_told_who_leads_a_node_and_has_it_when_it_is_given_back
     assert_eq!(records.keys("term.").unwrap(), [""; 0]);
 }
 
-/// A run on both nodes whose controller does nothing more: nobody tells the nodes to stop, and nothing is given back.
+/// A run on both nodes with a controller that does nothing more: the nodes get no stop, and nothing is given back.
 fn leave_run(fabric: &LocalFabric, dead: ControllerCharge) {
     let mut one = FleetGround::open(fabric, dead).unwrap();
     lead(&mut one, DOCUMENT).unwrap();
@@ -175,7 +175,7 @@ fn what_a_controller_of_another_host_left_is_ended_when_its_record_has_not_chang
     release_whole(&fabric, &mut two, &leftovers);
 }
 
-/// Somebody has written the end of the run, and a node has not heard of it.
+/// The end of the run is written, and a node has missed it.
 #[test]
 fn the_record_of_a_run_that_has_ended_is_never_written_over() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
@@ -284,14 +284,14 @@ fn a_controller_that_was_ended_begins_nothing_and_says_so() {
     assert!(events.is_empty(), "{events:?}");
     let again = one.lead(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |_| WaitChoice::GiveUp);
     assert!(matches!(again, Err(Error::LeadershipLost)), "{again:?}");
-    // No node was told anything, and another controller has them.
+    // No node got a message, and another controller has them.
     let mut two = FleetGround::open(&fabric, charge("two", MemoryShelf::default())).unwrap();
     let heard = two.members().unwrap();
     assert!(heard.iter().all(|row| row.hello.epoch == 0), "{heard:?}");
     two.lead(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |held| panic!("{held:?}")).unwrap();
 }
 
-/// How the keys of records begin that do not answer when they are written. What is asked of them is done.
+/// Prefixes of record keys that do not answer writes. The writes are done all the same.
 type SilentRecords = Arc<Mutex<Vec<&'static str>>>;
 
 #[derive(Clone, Default)]
@@ -347,7 +347,7 @@ impl Fabric for Silent {
     }
 }
 
-/// The process goes on, as `serve` does. Nodes that it took for nothing are free for others all the same.
+/// The process continues, as a service does. Nodes that it took in vain are free for others all the same.
 #[test]
 fn nodes_that_were_taken_in_vain_are_given_back() {
     // Either what was left on a node cannot be read, or a lead is written and no answer comes.
@@ -355,7 +355,7 @@ fn nodes_that_were_taken_in_vain_are_given_back() {
         let (fabric, place) = (Silent::default(), tempfile::tempdir().unwrap());
         let _nodes = start_nodes(&fabric.0, place.path(), false);
         let mut records = fabric.0.records().unwrap();
-        // Somebody led them before.
+        // Another controller led them before.
         for node in NODES {
             let leads = hold_node(&mut records, node, node);
             give_back_leads(&mut records, leads);

@@ -32,7 +32,7 @@ fn records_of_dead_controllers_are_removed_and_those_of_living_ones_are_not() {
     drop(alive);
 }
 
-/// One look at a controller of another host tells nothing.
+/// One look at a controller of another host proves nothing.
 #[test]
 fn a_controller_of_another_host_is_looked_at_until_it_is_clear_whether_it_is_at_work() {
     let fabric = LocalFabric::default();

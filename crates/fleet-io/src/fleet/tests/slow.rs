@@ -7,7 +7,7 @@ use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeCommand};
 use packetrig_fleet::outcome::RunState;
 use std::collections::VecDeque;
 
-/// An endpoint that hears everything later, and confirmations of starts perhaps not at all.
+/// An endpoint that receives everything later, and confirmations of starts perhaps not at all.
 pub(super) struct SlowEndpoint {
     inner: LocalEndpoint,
     delay: Nanos,
@@ -20,7 +20,7 @@ impl SlowEndpoint {
         Self { inner, delay, loses_confirmations, under_way: VecDeque::new() }
     }
 
-    /// What comes, unless it is lost.
+    /// The next message, unless it is lost.
     fn hear(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         let letter = self.inner.receive(within)?;
         let is_confirmation = matches!(letter.body, MessageBody::Command(_, NodeCommand::Confirm { .. }));
@@ -146,7 +146,7 @@ fn what_was_said_for_an_earlier_call_does_not_make_the_way_shorter() {
     let _far = TestNode::with(&fabric, "south", place.path(), (half.clone(), half), wish);
     let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
     for _ in 0..3 {
-        // An answer to a call that nobody waits for is under way when the next one is made.
+        // The answer to an abandoned call is still on its way when the next call is made.
         use packetrig_fleet::message::Nonce;
         fleet.endpoint.post_all(MessageBody::RollCall(Nonce(1))).unwrap();
         fleet.call_roll().unwrap();

@@ -73,7 +73,7 @@ impl PlaneSource for SimulatedRigs {
     }
 }
 
-/// A flow there and one back, whose frames say which of the pattern they are, and one that may be added.
+/// A flow there and one back, with numbered frames of a pattern, and one that may be added.
 fn document(pps: u32, added: bool) -> String {
     let flow = |name: &str, tx: &str, rx: &str, pps: u32| {
         format!(
@@ -107,7 +107,7 @@ fn note(seen: &SeenFrames) -> impl FnMut(&RunEvent) + Send + 'static {
     }
 }
 
-/// Until `more` frames of these streams were sent and received than now.
+/// Waits until `more` frames of these streams were sent and received than now.
 fn flow(seen: &SeenFrames, streams: &[usize], more: u64) {
     let now = |stream: usize| seen.lock().unwrap().get(&stream).copied().unwrap_or_default();
     let before: Vec<_> = streams.iter().map(|stream| now(*stream)).collect();

@@ -1,4 +1,4 @@
-//! What a node tells its supervisor: until when its senders may be at work, and nothing while none can be.
+//! A node writes the deadline of its senders for its supervisor, and 0 while it has none at work.
 
 use super::*;
 use packetrig_fleet::PlanHash;

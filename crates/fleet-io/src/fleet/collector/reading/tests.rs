@@ -7,7 +7,7 @@ use packetrig_fleet::local::{LocalFabric, LocalIncoming, LocalRecords};
 use packetrig_fleet::term::{Identity, TermTimes};
 use std::sync::{Mutex, MutexGuard};
 
-/// What was asked of a fabric.
+/// Requests to a fabric.
 #[derive(Debug, Default)]
 struct Asked {
     opened: Vec<RunId>,
@@ -107,7 +107,7 @@ impl Bench {
         Self { fabric, reading, wanted_runs: unbounded(), store: Known::default() }
     }
 
-    /// Of each of these runs a segment waits.
+    /// Makes a segment of each of these runs wait.
     fn append<'a>(&self, runs: impl IntoIterator<Item = &'a RunId>) {
         let mut outgoing = self.fabric.outgoing(&NodeName("a".into())).unwrap();
         for run in runs {
@@ -250,7 +250,7 @@ fn what_a_controller_at_work_reads_is_left_to_it() {
     assert!(bench.is_drained(), "what waits is read by somebody");
 }
 
-/// One node must not fill the store of all teams with what nobody reads.
+/// One node must not fill the store of all teams with results without a reader.
 #[test]
 fn when_the_fabric_is_nearly_full_what_nobody_reads_is_removed_and_what_is_read_is_not() {
     let mut bench = Bench::new();
