@@ -1,6 +1,6 @@
 //! Reads received frames as answers to probes.
 //!
-//! It does not know which probe an answer belongs to: the method that wrote the probes compares identifier, ports and numbers.
+//! It does not find the probe of an answer: the method that wrote the probes compares identifier, ports and numbers.
 //!
 //! Invariant: a [`ProbeAnswer`] is a whole IP packet that is not a fragment; garbage gives none and never panics.
 
@@ -11,7 +11,7 @@ use crate::frame::{
 use packetrig_wire::checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A received packet.
+/// A received IP packet, read as an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeAnswer<'a> {
     pub from: IpAddr,
@@ -20,12 +20,12 @@ pub struct ProbeAnswer<'a> {
     pub hop_limit: u8,
     /// Differentiated services code point and ECN bits.
     pub class: u8,
-    /// Whether every checksum in it is right.
+    /// True if every checksum in it is right.
     pub is_sound: bool,
     pub content: AnswerContent<'a>,
 }
 
-/// What an answer says.
+/// Content of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerContent<'a> {
     /// An answer to an echo request.
@@ -53,7 +53,7 @@ pub enum AnswerContent<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathTrouble {
-    /// Nobody listens at the port.
+    /// No program listens at the port.
     PortUnreachable,
     /// Administratively prohibited: probing must end.
     Prohibited,
@@ -66,7 +66,7 @@ pub enum PathTrouble {
     Other,
 }
 
-/// What an error quotes of a packet.
+/// The part of a packet that an error quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotedPacket<'a> {
     pub source: IpAddr,
@@ -115,7 +115,7 @@ pub fn read(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>> {
     Some(ProbeAnswer { from, to, hop_limit, class, is_sound, content })
 }
 
-/// Whether the checksum of what IP carries is right. A UDP checksum of zero means "none", over IPv4 only (RFC 768; RFC 8200, 8.1).
+/// Returns whether the checksum of the IP payload is right. A UDP checksum of zero means "none", over IPv4 only (RFC 768; RFC 8200, 8.1).
 fn is_right(packet: &IpPacket<'_>) -> bool {
     let has_none = packet.protocol == PROTOCOL_UDP && packet.carried.get(6..8) == Some(&[0, 0]);
     has_none && packet.from.is_ipv4()
@@ -140,7 +140,7 @@ fn ipv4(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     if first >> 4 != 4 || header < IPV4 || is_piece {
         return None;
     }
-    // Not the end of the frame: short frames are padded to the Ethernet minimum.
+    // The packet may end before the frame does: short frames are padded to the Ethernet minimum.
     let end = if is_quoted { bytes.len().min(length) } else { length };
     Some(IpPacket {
         from: ipv4_address(bytes, 12)?,

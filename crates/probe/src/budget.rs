@@ -24,7 +24,7 @@ pub enum BudgetExceeded {
 #[derive(Clone, Debug)]
 pub struct ProbeBudget {
     limits: TargetLimits,
-    /// When each bucket will be full again.
+    /// Time at which each bucket will be full again.
     probes_full_at: u64,
     bits_full_at: u64,
     taken: u64,
@@ -33,7 +33,7 @@ pub struct ProbeBudget {
 /// The frame length for which the bucket of bits has room `burst` times.
 const FULL_FRAME_BITS: u64 = 1_514 * 8;
 
-/// How much later than possible a train may begin.
+/// Resolution of the search for the start of a train: it may begin this much later than possible.
 const FINE: Nanos = Nanos::from_millis(1);
 
 impl ProbeBudget {
@@ -45,13 +45,13 @@ impl ProbeBudget {
         self.limits
     }
 
-    /// The same budget, used as much as it is, with other limits.
+    /// Returns this budget with other limits; what was used of it stays used.
     #[must_use]
     pub const fn with_limits(self, limits: TargetLimits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Whether nothing of it is in use at this time.
+    /// Returns whether both buckets are full at this time.
     pub const fn is_full(&self, at: MonoTime) -> bool {
         self.probes_full_at <= at.as_nanos() && self.bits_full_at <= at.as_nanos()
     }
@@ -75,7 +75,7 @@ impl ProbeBudget {
         Ok(if self.check(at, train).is_ok() { at } else { late })
     }
 
-    /// Whether a whole train that begins at `begins` would be allowed.
+    /// Checks whether the limits allow a whole train that begins at `begins`.
     fn check(
         &self,
         begins: MonoTime,

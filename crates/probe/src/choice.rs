@@ -7,13 +7,13 @@
 use crate::{ErrorSpread, ReleaseMechanism};
 use serde::{Deserialize, Serialize};
 
-/// How exact a mechanism was, by the stamps of the far end.
+/// Timing error of a mechanism, by the stamps of the far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleaseExactness {
     pub mechanism: ReleaseMechanism,
-    /// From departure time to arrival, in nanoseconds.
+    /// Time from the departure time to the arrival, in nanoseconds.
     pub p50_ns: i64,
-    /// Absent of fewer than 100 probes.
+    /// Absent if there were fewer than 100 probes.
     pub p99_ns: Option<i64>,
     pub most_ns: i64,
 }
@@ -24,7 +24,7 @@ impl ReleaseExactness {
     }
 }
 
-/// What a calibration found, for kernels and drivers like this one.
+/// Result of a calibration, valid for kernels and drivers like this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CalibrationResult {
     /// The kernel's release number.
@@ -47,8 +47,8 @@ pub fn choose(
 ) -> (ReleaseMechanism, String) {
     let spin = found.and_then(|found| found.p99_ns(ReleaseMechanism::Spin));
     let gate = found.and_then(|found| found.p99_ns(ReleaseMechanism::Gate));
-    // The p99, not the maximum: in a VM, rare maxima of 0.2 to 9 ms come whatever the mechanism. A factor of two: the measurements of
-    // decision 0015 tell no smaller difference.
+    // The p99 decides, not the maximum: in a VM, rare maxima of 0.2 to 9 ms come with every mechanism. The factor is two, because the
+    // measurements of decision 0015 show no smaller difference.
     match (spin, gate) {
         (Some(spin), Some(gate)) if spin <= gate.saturating_mul(2) => (
             ReleaseMechanism::Spin,

@@ -1,6 +1,6 @@
 //! Estimates from trains of probes: the rate of a path's narrowest link (capacity), and how much of it is free (available rate).
 //!
-//! The caller asks a [`RateEstimator`] for the next train, reports what became of it, and asks for the answer in the end. An estimator
+//! The caller asks a [`RateEstimator`] for the next train, reports its outcome, and asks for the answer in the end. An estimator
 //! neither sends nor waits, so a simulated path does as well as a real one. Capacity from differences of minimum round-trip times is left
 //! out, because patents cover it.
 //!
@@ -51,25 +51,25 @@ pub struct PassedProbe {
     pub kind: ProbeKind,
     /// Bytes of its frame, without FCS.
     pub length: u32,
-    /// When it left; `None` if that is not known.
+    /// Departure time; `None` if it is unknown.
     pub left: Option<u64>,
-    /// When it (or its answer) arrived; `None` if it did not.
+    /// Arrival time of the probe or of its answer; `None` if it did not arrive.
     pub came: Option<u64>,
     /// Error bound of both times together.
     pub doubt: u64,
-    /// It did not leave, or its sender was disturbed and no stamp of the kernel tells when it left.
+    /// It did not leave, or its sender was disturbed and no stamp of the kernel shows when it left.
     pub disturbed: bool,
 }
 
 impl PassedProbe {
-    /// With the arrival at the far end: measures the way there. `far_ahead` is subtracted from arrivals. It need not be exact; it keeps
+    /// Uses the arrival at the far end: measures the way there. `far_ahead` is subtracted from arrivals. It need not be exact; it keeps
     /// delays so small that floats can tell them apart.
     pub fn forward(record: &ProbeRecord, far_ahead: u64) -> Self {
         let passed = Self::of(record, record.far_arrival);
         Self { came: passed.came.map(|came| came.saturating_sub(far_ahead)), ..passed }
     }
 
-    /// With the arrival of the answer: measures the way there and back.
+    /// Uses the arrival of the answer: measures the way there and back.
     pub fn there_and_back(record: &ProbeRecord) -> Self {
         Self::of(record, record.answered)
     }
@@ -107,7 +107,7 @@ pub trait RateEstimator: Send {
     /// The next train; `None` if it needs no more.
     fn ask(&mut self) -> Option<TrainRequest>;
 
-    /// Takes what became of the requested train: all of its probes, in order.
+    /// Adds the outcome of the requested train: all of its probes, in order.
     fn saw(&mut self, train: &[PassedProbe]);
 
     /// The estimate from all trains so far.
@@ -120,9 +120,9 @@ pub struct RateEstimate {
     pub method: &'static str,
     /// The most likely rate: bits of frames per second.
     pub bits_per_s: f64,
-    /// Not less than this, as far as the method can tell.
+    /// Lower bound of the rate, as far as the method can tell.
     pub low: f64,
-    /// Not more than this, as far as the method can tell.
+    /// Upper bound of the rate, as far as the method can tell.
     pub high: f64,
     /// Bytes of a packet per byte of its frame, for the frames it was measured with.
     pub packets_per_frame: f64,
@@ -174,7 +174,7 @@ pub struct DiscardedTrains {
     pub together: usize,
 }
 
-/// Why there is no number.
+/// Reason why there is no number.
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum NoAnswer {
@@ -195,7 +195,7 @@ pub enum NoAnswer {
             use --method pathload or spruce, which empty the bucket first"
     )]
     Bucket { frames: u32 },
-    /// What the pairs say is spread too widely, or too many of them say nothing.
+    /// The rates of the pairs are spread too widely, or too many pairs show no rate.
     #[error("too few pairs agree on one rate: the largest group has {:.0} % of {pairs}; --method train needs no pairs", .share * 100.0)]
     NoMode { pairs: usize, share: f64 },
     /// It would need more trains, or traffic is too heavy.
@@ -205,7 +205,7 @@ pub enum NoAnswer {
     Loss { share: f64 },
 }
 
-/// What may be true of a path that does not spread probes.
+/// Describes the possible reasons why a path does not spread probes.
 fn not_spread(at_least: Option<f64>, bucket_bytes: u64) -> String {
     let bucket = format!("a token bucket holds more than {bucket_bytes} bytes");
     at_least.map_or_else(

@@ -7,7 +7,7 @@ use crate::{
 };
 use packetrig_units::{MonoTime, Nanos};
 
-/// Of a series of two probes.
+/// A header for a series of two probes.
 pub fn header() -> ProbeHeader {
     ProbeHeader {
         format: FORMAT.into(),

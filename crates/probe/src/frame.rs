@@ -32,7 +32,7 @@ pub struct FrameEnds {
     pub own_mac: [u8; 6],
     /// Hardware address of the next hop.
     pub next_mac: [u8; 6],
-    /// Always one of the sender's own addresses.
+    /// Source address; always one of the sender's own addresses.
     pub source: IpAddr,
     /// Address of the target, of the same family.
     pub target: IpAddr,
@@ -188,7 +188,7 @@ fn end(frame: &mut Vec<u8>) {
     }
 }
 
-/// Who probes and why, for the payload of a probe (RFC 9511): as much of `about` as fits.
+/// Contact and purpose for the payload of a probe (RFC 9511): as much of `about` as fits.
 pub fn attribution(about: Option<&str>, room: usize) -> &[u8] {
     let text = about.unwrap_or("packetrig probe").as_bytes();
     &text[..text.len().min(room)]

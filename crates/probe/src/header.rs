@@ -3,7 +3,7 @@
 use crate::ReleaseMechanism;
 use serde::{Deserialize, Serialize};
 
-/// How far the real-time clock was ahead of the monotonic one, and how well that is known.
+/// Offset of the real-time clock against the monotonic one, with its error bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockOffset {
     pub offset_ns: i64,
@@ -21,17 +21,17 @@ pub struct ProbeHeader {
     /// Probes planned, or sent if there was no schedule.
     pub probes: u64,
     pub targets: Vec<String>,
-    /// Who is responsible for them.
+    /// URI of the contact for the probes (RFC 9511).
     pub about: Option<String>,
     pub interface: String,
     pub mechanism: ReleaseMechanism,
-    /// Why this mechanism was used.
+    /// Reason for the choice of this mechanism.
     pub why: String,
     /// Requests that the mechanism could not fulfil.
     pub remarks: Vec<String>,
-    /// How long before its departure time a probe was handed over, in nanoseconds.
+    /// Time from the hand-over of a probe to its departure time, in nanoseconds.
     pub ahead_ns: u64,
-    /// How much later than asked the kernel may wake a sender.
+    /// Timer slack of the sender, in nanoseconds: the kernel may wake it this much late.
     pub slack_ns: u64,
     /// Real-time priority that was asked for.
     pub priority: Option<i32>,
@@ -49,9 +49,9 @@ pub struct ProbeHeader {
     pub offloads: Vec<String>,
     /// The share of a second that real-time threads may have: microseconds out of a period.
     pub real_time_share_us: Option<(u64, u64)>,
-    /// The clocks before the first probe.
+    /// Offset of the clocks before the first probe.
     pub clock_before: ClockOffset,
-    /// The clocks after the last.
+    /// Offset of the clocks after the last probe.
     pub clock_after: ClockOffset,
 }
 

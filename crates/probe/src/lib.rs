@@ -1,4 +1,4 @@
-//! The pure half of probing: schedules, records, limits, and what a series of probes says about a path.
+//! The pure half of probing: schedules, records, limits, and the evaluation of a series of probes.
 //!
 //! ```text
 //!  ProbeSchedule --(prober: released, stamped, answered)--> ProbeRecord --> estimates, summaries

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How a probe is released on time.
+/// Mechanism that releases a probe on time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReleaseMechanism {
@@ -20,9 +20,9 @@ pub enum ReleaseMechanism {
     Live,
     /// Frames are handed over early with their departure times; the queueing discipline `fq` releases them.
     Fq,
-    /// The same with `etf`, in software.
+    /// The queueing discipline `etf` releases frames that were handed over early, in software.
     Etf,
-    /// The same, and the network card releases them by its own clock.
+    /// The network card releases frames that were handed over early, by its own clock.
     Launch,
 }
 

@@ -1,6 +1,6 @@
 //! Probe methods: how to write a probe and recognise its answer, one for each kind of probe.
 //!
-//! A [`ProbeMethod`] writes frames and reads answers. It does not know when they leave and arrive, nor what a series of them says
+//! A [`ProbeMethod`] writes frames and reads answers. It handles neither their times, nor the evaluation of a series
 //! ([`crate::series`]).
 //!
 //! Invariant: a reply is returned only for an answer that names a number of this method, and that comes from the target or quotes a
@@ -23,7 +23,7 @@ pub trait ProbeMethod: Debug + Send {
     fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply>;
 }
 
-/// Lent, so that its owner can look at it afterwards.
+/// A borrowed method: its owner can look at it afterwards.
 impl<M: ProbeMethod> ProbeMethod for &mut M {
     fn write(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
         (**self).write(number, at, length, frame);
@@ -42,13 +42,13 @@ pub struct ProbeReply {
     pub says: ReplyMeaning,
     /// All its checksums are right, and it returns what the probe had.
     pub is_sound: bool,
-    /// When the far end received the probe, as it reports.
+    /// Arrival of the probe at the far end, as that end reports it.
     pub far_arrival: Option<ProbeStamp>,
-    /// When the far end answered, as it reports.
+    /// Departure of the far end's answer, as that end reports it.
     pub far_departure: Option<ProbeStamp>,
 }
 
-/// What an answer says.
+/// Meaning of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyMeaning {
@@ -74,7 +74,7 @@ const MAGIC: [u8; 4] = *b"PRPB";
 /// Bytes of magic and number.
 const NAMED: usize = 8;
 
-/// A payload: the probe's number, who probes and why, and a pattern to the end.
+/// A payload: the probe's number, the contact and purpose, and a pattern to the end.
 #[derive(Clone, Debug)]
 struct ProbePayload {
     about: Option<String>,
@@ -130,7 +130,7 @@ fn room(ends: &FrameEnds, header: usize, length: u32) -> usize {
     (length as usize).saturating_sub(ends.headers() + header).max(NAMED)
 }
 
-/// Whether an error is about a packet of ours to the target.
+/// Returns whether an error is about a packet of ours to the target.
 pub(crate) fn is_ours(ends: &FrameEnds, about: &QuotedPacket<'_>) -> bool {
     (about.source, about.target) == (ends.source, ends.target)
 }
@@ -139,7 +139,7 @@ fn is_from(ends: &FrameEnds, answer: &ProbeAnswer<'_>) -> bool {
     (answer.from, answer.to) == (ends.target, ends.source)
 }
 
-/// What an error means. "Port unreachable" is the regular answer of a target to a datagram for a closed port.
+/// Returns the meaning of an error. "Port unreachable" is the regular answer of a target to a datagram for a closed port.
 pub(crate) const fn says(what: PathTrouble) -> ReplyMeaning {
     match what {
         PathTrouble::PortUnreachable => ReplyMeaning::Closed,
@@ -147,8 +147,8 @@ pub(crate) const fn says(what: PathTrouble) -> ReplyMeaning {
     }
 }
 
-/// The probe that an error is about, by its quote. If the quote is too short to tell, an error that prohibits probing counts for the last
-/// probe: it ends the series, whichever probe it was.
+/// The probe that an error is about, by its quote. If the quote is too short to name it, an error that prohibits probing counts for the
+/// last probe: it ends the series, whichever probe it was.
 pub(crate) fn quoted(number: Option<u32>, what: PathTrouble, last: Option<u32>) -> Option<u32> {
     number.or(if what == PathTrouble::Prohibited { last } else { None })
 }
@@ -216,7 +216,7 @@ pub struct DatagramMethod {
 }
 
 impl DatagramMethod {
-    /// From an own port, which is reserved, to a port of the target.
+    /// Makes datagrams from an own port, which is reserved, to a port of the target.
     pub const fn new(ends: FrameEnds, own_port: u16, port: u16, about: Option<String>) -> Self {
         Self { ends, own_port, port, payload: ProbePayload::new(about), last: None }
     }
@@ -253,7 +253,7 @@ impl ProbeMethod for DatagramMethod {
 pub struct OneWayMethod(DatagramMethod);
 
 impl OneWayMethod {
-    /// From an own port to a port of the target; both are reserved.
+    /// Makes datagrams from an own port to a port of the target; both are reserved.
     pub const fn new(ends: FrameEnds, own_port: u16, port: u16, about: Option<String>) -> Self {
         Self(DatagramMethod::new(ends, own_port, port, about))
     }
@@ -268,6 +268,7 @@ impl ProbeMethod for OneWayMethod {
         let DatagramMethod { ends, own_port, port, payload: written, .. } = &mut self.0;
         match answer.content {
             AnswerContent::Udp { from, to, payload }
+                // The probe itself arrives, and no answer: source and target are not exchanged.
                 if (from, to) == (*own_port, *port)
                     && (answer.from, answer.to) == (ends.source, ends.target) =>
             {
@@ -278,7 +279,7 @@ impl ProbeMethod for OneWayMethod {
     }
 }
 
-/// The first segment of a TCP connection that is never made. The kernel knows no connection of the own port, so it resets a SYN/ACK.
+/// The first segment of a TCP connection that is never made. The kernel has no connection at the own port, so it resets a SYN/ACK.
 #[derive(Clone, Debug)]
 pub struct SynMethod {
     ends: FrameEnds,
@@ -288,7 +289,7 @@ pub struct SynMethod {
 }
 
 impl SynMethod {
-    /// From an own port to a port of the target; sequence numbers come from the seed.
+    /// Makes segments from an own port to a port of the target; sequence numbers come from the seed.
     pub fn new(ends: FrameEnds, own_port: u16, port: u16, seed: u64) -> Self {
         Self { ends, own_port, port, first: initial_sequence(seed, 0) }
     }
@@ -307,7 +308,7 @@ impl SynMethod {
 
 /// The initial sequence number of connection `n`, drawn from a seed.
 pub(crate) fn initial_sequence(seed: u64, n: u64) -> u32 {
-    // Always fits: 32 of 64 bits remain.
+    // The shifted value always fits: 32 of 64 bits remain.
     u32::try_from(mix(seed, n) >> 32).unwrap_or(u32::MAX)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A probe is two data segments sent together, part of a valid stream of requests. A closed window keeps the server from sending. Each of
 //! the two segments opens the window by one more segment, so the server answers each with one data segment. The acknowledgement numbers in
-//! the answers tell which of our segments had arrived by then:
+//! the answers show which of our segments had arrived by then:
 //!
 //! ```text
 //!  arrived          answers                       what happened on the way there
@@ -12,7 +12,7 @@
 //!  C1               S1|d1                         second lost        (Si|d: data that acknowledges d)
 //! ```
 //! If the answers do not suffice, we ask the server for its state. It replies to a byte that it has long had with the number that it
-//! expects and the number that it will send next, which tells lost answers from lost probes. A probe that is still unclear counts as
+//! expects and the number that it will send next: lost answers differ from lost probes there. A probe that is still unclear counts as
 //! ambiguous, with the reason. The method is that of OneProbe (Luo, Chan, Chang: USENIX ATC 2009).
 //!
 //! It neither sends nor waits: [`OneprobeMachine`] takes the time and the received segments, and returns what to send.
@@ -37,7 +37,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneprobeOptions {
     pub count: u32,
-    /// Interval between probes.
+    /// Time between two probes, in nanoseconds.
     pub every_ns: u64,
     /// Bytes of data in each segment that is sent.
     pub payload: u16,
@@ -58,7 +58,7 @@ pub struct OutgoingSegment {
     pub payload: Vec<u8>,
 }
 
-/// Why a series ended early.
+/// Reason why a series ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OneprobeFailure {

@@ -1,4 +1,4 @@
-//! Which targets this machine may probe, and how much: only itself, unless a user or the owner allows more.
+//! Permission to probe: the targets of this machine and their limits. It may probe only itself, unless a user or the owner allows more.
 //!
 //! The command line can allow a target within [`TargetLimits::USUAL`]. Only the owner of the machine can allow more than that, in a file
 //! on it:
@@ -41,7 +41,7 @@ pub struct TargetLimits {
 }
 
 impl TargetLimits {
-    /// For two interfaces of this machine that are connected directly.
+    /// Limits for two interfaces of this machine that are connected directly.
     pub const NONE: Self = Self {
         probes_per_s: u64::MAX,
         bits_per_s: u64::MAX,
@@ -49,12 +49,13 @@ impl TargetLimits {
         most: u64::MAX,
         loss_percent: 100,
     };
-    /// For targets about which the owner of the machine says nothing.
+    /// Limits for targets that the owner of the machine does not name.
     // Decision 0015, 6: mild enough for targets whose owner has not agreed to more.
     pub const USUAL: Self =
         Self { probes_per_s: 20, bits_per_s: 1_000_000, burst: 50, most: 100_000, loss_percent: 15 };
 
     const fn and(self, other: Self) -> Self {
+        // `u64::min` is a method of `Ord`, which is not const.
         const fn least(one: u64, other: u64) -> u64 {
             if one < other { one } else { other }
         }
@@ -71,7 +72,7 @@ impl TargetLimits {
         }
     }
 
-    /// Whether a series must end because of its loss, counted among probes that have had their time.
+    /// Returns whether a series must end because of its loss, counted among probes whose time to be answered is over.
     pub const fn is_lossy(self, sent: u64, lost: u64) -> bool {
         sent >= JUDGED_FROM && lost * 100 > sent * self.loss_percent as u64
     }
@@ -94,7 +95,7 @@ impl PermittedTarget {
     }
 }
 
-/// Why a target may not be probed.
+/// Reason why a target may not be probed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PermitRefusal {
     #[error("probing {0} is not allowed; if its owner agrees, add --allow {0}/{bits}", bits = if .0.is_ipv4() { 32 } else { 128 })]
@@ -107,7 +108,7 @@ pub enum PermitRefusal {
     Ended(IpAddr, String),
 }
 
-/// Why an owner's file is invalid. Nothing may be probed then.
+/// Reason why an owner's file is invalid. Nothing may be probed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid permit file: {0}")]
 pub struct FileError(String);
@@ -147,7 +148,7 @@ impl TargetNetwork {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbePermit {
-    /// Who probes and why.
+    /// Contact for the probes and their purpose.
     pub about: Option<String>,
     #[serde(default, deserialize_with = "texts")]
     never: Vec<Network>,
@@ -164,6 +165,7 @@ impl ProbePermit {
     /// Reads an owner's file.
     pub fn from_text(text: &str) -> Result<Self, FileError> {
         let permit: Self = toml::from_str(text).map_err(|error| FileError(error.to_string()))?;
+        // Days are compared as text later, which is right only for this form.
         let days = permit.targets.iter().filter_map(|target| target.until.as_deref());
         match days.into_iter().find(|day| !is_day(day)) {
             Some(day) => Err(FileError(format!("`{day}` is not a date; write it like 2027-01-31"))),

@@ -19,7 +19,7 @@ pub enum StampClock {
     Far,
 }
 
-/// What read the clock.
+/// The program or device that read the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StampSource {
@@ -43,12 +43,12 @@ pub struct ProbeStamp {
 }
 
 impl ProbeStamp {
-    /// Between two readings of this node's monotonic clock.
+    /// Makes a stamp between two readings of this node's monotonic clock.
     pub const fn between(source: StampSource, lo: MonoTime, hi: MonoTime) -> Self {
         Self { clock: StampClock::Monotonic, source, lo: lo.as_nanos(), hi: hi.as_nanos() }
     }
 
-    /// `at`, at most `bound` nanoseconds off.
+    /// Makes a stamp at `at`, which is at most `bound` nanoseconds off.
     pub const fn around(source: StampSource, at: MonoTime, bound: u64) -> Self {
         let at = at.as_nanos();
         Self {
@@ -60,7 +60,7 @@ impl ProbeStamp {
     }
 
     pub const fn middle(self) -> u64 {
-        // Not (lo + hi) / 2, which could overflow.
+        // The sum (lo + hi) could overflow.
         self.lo + (self.hi - self.lo) / 2
     }
 
@@ -74,12 +74,12 @@ impl ProbeStamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DepartureStage {
-    /// Into the queueing discipline.
+    /// Entry into the queueing discipline.
     Queue,
-    /// What a capture on the sending machine sees.
+    /// Capture on the sending machine.
     Capture,
     Driver,
-    /// Onto the wire, by the device.
+    /// Transmission onto the wire, by the device.
     Wire,
 }
 
@@ -123,7 +123,7 @@ pub enum ProbeFlag {
     Dropped,
     /// The first probe of all, which often has to wake up the path.
     First,
-    /// Not sent: the limits did not allow it, or the run ended first.
+    /// The probe was not sent: the limits did not allow it, or the run ended first.
     Unsent,
 }
 
@@ -137,24 +137,24 @@ pub struct ProbeRecord {
     pub kind: ProbeKind,
     /// Bytes of its frame, without FCS.
     pub length: u32,
-    /// When it was to be released, `CLOCK_MONOTONIC` nanoseconds.
+    /// Planned departure time, in nanoseconds of `CLOCK_MONOTONIC`.
     pub planned: MonoTime,
-    /// When it was given to the kernel.
+    /// Time of the hand-over to the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<ProbeStamp>,
-    /// When the mechanism released it.
+    /// Time of the release by the mechanism.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub released: Option<ProbeStamp>,
     /// Departure stamps of the system, one for each stage that it stamps.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub departures: Vec<DepartureStamp>,
-    /// When the far end received it, as it reports.
+    /// Arrival at the far end, as that end reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far_arrival: Option<ProbeStamp>,
-    /// When the far end answered, as it reports.
+    /// Departure of the far end's answer, as that end reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far_departure: Option<ProbeStamp>,
-    /// When the answer arrived.
+    /// Arrival of the answer here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answered: Option<ProbeStamp>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -189,7 +189,7 @@ impl ProbeRecord {
         DepartureStamp::last_here(&self.departures).or(self.released).or(self.handed_over)
     }
 
-    /// Notes a doubt, once.
+    /// Adds a doubt, unless the record has it already.
     pub fn flag(&mut self, flag: ProbeFlag) {
         if !self.flags.contains(&flag) {
             self.flags.push(flag);

@@ -32,13 +32,13 @@ pub struct PlannedProbe {
     /// Its train or pair; singles are trains of one.
     pub train: u32,
     pub kind: ProbeKind,
-    /// How long after the start it is due.
+    /// Time from the start to its departure.
     pub at: Nanos,
     /// Bytes of its frame, without FCS.
     pub length: u32,
 }
 
-/// Why a list of probes is not a valid schedule.
+/// Reason why a list of probes is not a valid schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleRefusal {
     #[error("a schedule needs at least one probe")]
@@ -115,7 +115,7 @@ impl ProbeSchedule {
         self.0.chunk_by(|one, other| one.train == other.train)
     }
 
-    /// From the start to the last probe.
+    /// Time from the start to the last probe.
     pub fn length(&self) -> Nanos {
         self.0.last().map_or(Nanos::ZERO, |last| last.at)
     }
@@ -169,7 +169,7 @@ impl ScheduledTrain {
     reason = "positive, and cut off at the longest time"
 )]
 fn exponential(seed: u64, n: u64, mean: Nanos) -> Nanos {
-    // In (0, 1]: 53 bits are what a float holds.
+    // The share is in (0, 1], so its logarithm is finite; a float holds 53 bits.
     let share = ((mix(seed, n) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     Nanos::new((-share.ln() * mean.as_u64() as f64) as u64)
 }

@@ -7,7 +7,7 @@ use crate::small_count;
 use packetrig_units::Nanos;
 use serde::Deserialize;
 
-/// Why a text is not a valid schedule.
+/// Reason why a text is not a valid schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     #[error(
@@ -15,7 +15,7 @@ pub enum ScriptError {
             these names"
     )]
     Row {
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: usize,
         why: String,
     },

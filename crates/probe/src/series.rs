@@ -31,7 +31,7 @@ enum ProbeState {
     Refused,
 }
 
-/// The probes of a series by what became of them.
+/// Probes of a series, counted by their outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SeriesCounts {
     pub sent: u64,
@@ -59,7 +59,7 @@ pub struct SettledCounts {
     pub lost: u64,
 }
 
-/// What an answer meant for the series.
+/// Effect of an answer on the series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerMeaning {
     /// The first sound answer, and how long it took.
@@ -98,9 +98,9 @@ pub struct SeriesTimes {
     pub samples: u64,
     pub min_ns: i64,
     pub p50_ns: i64,
-    /// Absent of fewer than 20 samples.
+    /// Absent if there are fewer than 20 samples.
     pub p95_ns: Option<i64>,
-    /// Absent of fewer than 100 samples.
+    /// Absent if there are fewer than 100 samples.
     pub p99_ns: Option<i64>,
     pub max_ns: i64,
     pub mean_ns: f64,
@@ -116,7 +116,7 @@ pub struct SeriesTimes {
 pub struct SeriesSummary {
     #[serde(flatten)]
     pub counts: SeriesCounts,
-    /// Answers by meaning.
+    /// Numbers of answers, by their meaning.
     pub said: Vec<(ReplyMeaning, u64)>,
     /// Round-trip times without that of the first probe, which may have had to wake up the path; absent without answers.
     pub rtt: Option<SeriesTimes>,
@@ -137,11 +137,12 @@ impl ProbeSeries {
         } else {
             self.counts.sent += 1;
         }
+        // The index of a record is the number of its probe: `answered` finds it by that.
         self.records.push(record);
         self.states.push(ProbeState::Open);
     }
 
-    /// Adds an answer.
+    /// Adds an answer to the counts and to the record of its probe.
     pub fn answered(&mut self, reply: &ProbeReply, at: ProbeStamp) -> AnswerMeaning {
         let index = reply.number as usize;
         let Some((record, state)) = self.records.get_mut(index).zip(self.states.get_mut(index)) else {
@@ -227,7 +228,7 @@ impl ProbeSeries {
 
     fn times(&self) -> Option<SeriesTimes> {
         let mut taken = round_trips(self.records.iter().filter(|record| !is_first(record)));
-        // With a single probe, its time is better than none.
+        // The time of a single probe is better than none.
         if taken.is_empty() {
             taken = round_trips(self.records.iter());
         }

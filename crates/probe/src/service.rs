@@ -23,8 +23,8 @@ pub use shares::{MOST_TARGETS_OF_CLIENT, ProbingClient, TargetShares};
 
 use serde::Serialize;
 
-/// Why the service does not send a packet of a client. What becomes of a packet that the release mechanism was given is not among them:
-/// the mechanism says whether it failed, or the kernel dropped the packet.
+/// Reason why the service does not send a packet of a client. Failures after the hand-over to the release mechanism are not among them:
+/// the mechanism reports whether it failed, or the kernel dropped the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PacketRefusal {
@@ -36,9 +36,9 @@ pub enum PacketRefusal {
     NotPermitted,
     /// A limit of the target is used up.
     OverLimit,
-    /// Not an IPv4 or IPv6 packet of the kind that may be sent.
+    /// The bytes are no IPv4 or IPv6 packet of the kind that may be sent.
     Malformed,
-    /// Source or next hop are not those of the interface, or the source port is somebody else's.
+    /// Source or next hop are not those of the interface, or the source port belongs to another program.
     WrongSource,
     TooLong,
     /// Another packet had the outlet, and moving this one would make it later than its client allows.

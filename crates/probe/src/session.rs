@@ -4,7 +4,7 @@
 //! ```text
 //!  Sender (a Method) -- Request --> Reflector -- reflection --> Sender -> Reply with the far end's two stamps
 //! ```
-//! Times in packets are of the real-time clock of the host that writes them. How two clocks relate is not known here.
+//! Times in packets are of the real-time clock of the host that writes them. The relation of the two clocks is not computed here.
 //!
 //! Invariant: a reflection is never longer than its request. In authenticated mode, a packet with a wrong digest is not read.
 
@@ -24,7 +24,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
 
-/// STAMP's default port.
+/// Default UDP port of STAMP (RFC 8762, 4.1).
 pub const PORT: u16 = 862;
 /// Bytes of a digest: HMAC-SHA-256, cut to 128 bits (RFC 8762, 4.4).
 pub const DIGEST: usize = 16;
@@ -83,7 +83,7 @@ impl SessionKey {
         cut
     }
 
-    /// Whether a digest is right; takes the same time either way, so that timing tells a forger nothing.
+    /// Returns whether a digest is right. It takes the same time either way, so that timing reveals nothing to a forger.
     pub(crate) fn is_right(&self, parts: &[&[u8]], digest: &[u8]) -> bool {
         digest.len() == DIGEST && self.mac(parts).verify_truncated_left(digest).is_ok()
     }

@@ -10,15 +10,15 @@ use serde::Serialize;
 pub struct ErrorSpread {
     pub least: i64,
     pub p50: i64,
-    /// Absent of fewer than 20 values.
+    /// Absent if there are fewer than 20 values.
     pub p95: Option<i64>,
-    /// Absent of fewer than 100 values.
+    /// Absent if there are fewer than 100 values.
     pub p99: Option<i64>,
     pub most: i64,
 }
 
 impl ErrorSpread {
-    /// `None` without values.
+    /// Computes the spread of some values; `None` if there are none.
     pub fn of(mut values: Vec<i64>) -> Option<Self> {
         values.sort_unstable();
         Some(Self {
@@ -86,7 +86,7 @@ impl ReleaseSummary {
         }
     }
 
-    /// Whether more than one in a hundred was late or dropped.
+    /// Returns whether more than one in a hundred was late or dropped.
     pub const fn is_doubtful(&self) -> bool {
         (self.late + self.dropped) * 100 > self.planned
     }

@@ -1,4 +1,4 @@
-//! Whether pairs agree on a rate so clearly that it is no accident, and in which range it is.
+//! Finds a rate on which pairs agree so clearly that it is no accident, and its range.
 //!
 //! Rates that late timers and other traffic spread smoothly have a densest place, too. A rate that pairs agree on is a place so dense that a
 //! smooth spread does not make it: more than a third of all pairs within a tenth of the range that four fifths of them need.
@@ -8,7 +8,7 @@
 use super::gaps::{median, quantile};
 use super::modes::densest;
 
-/// What pairs agree on.
+/// The rate on which pairs agree, with its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Agreement {
     pub(super) rate: f64,
@@ -34,7 +34,7 @@ pub(super) fn spread_range(rates: &[f64]) -> f64 {
 }
 
 impl Agreement {
-    /// Of `rates`, which are some of `pairs` pairs, that are spread over `range`; otherwise the share of the largest group.
+    /// Finds the agreement in `rates`, which are some of `pairs` pairs spread over `range`. The error is the share of the largest group.
     pub(super) fn find(rates: &[f64], range: f64, pairs: usize) -> Result<Self, f64> {
         let mut sorted = rates.to_vec();
         sorted.sort_by(f64::total_cmp);

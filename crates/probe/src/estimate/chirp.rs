@@ -1,7 +1,7 @@
 //! The available rate of a path, from trains that get faster and faster (as pathChirp does).
 //!
 //! When a chirp becomes faster than the available rate, its probes begin to wait longer and longer. If the waiting ends within the chirp (an
-//! *excursion*), the chirp has met a burst of other traffic, which tells the available rate during that time.
+//! *excursion*), the chirp has met a burst of other traffic, which shows the available rate during that time.
 //!
 //! Invariant: every distance of a chirp has exactly one rate, weighted by how long it took.
 
@@ -41,13 +41,13 @@ const NOISE: f64 = 0.05;
 const UNEVEN: f64 = 1.2;
 /// A token bucket that lets more distances than this pass unchanged absorbs all of a chirp's few fast probes.
 const HIDDEN: u32 = 1;
-/// With fewer usable chirps there is no answer.
+/// Least number of usable chirps for an answer.
 const LEAST: usize = 8;
 
 impl ChirpEstimator {
     pub fn new(chirps: usize, shape: TrainShape) -> Self {
         Self {
-            // With fewer there could never be an answer.
+            // Fewer chirps could never give an answer.
             chirps: chirps.max(LEAST),
             settle: TrainSettler::new(shape),
             samples: Vec::new(),
@@ -96,7 +96,7 @@ impl RateEstimator for ChirpEstimator {
         let settled = match self.settle.settled() {
             None => return Some(self.settle.ask()),
             Some(Ok(settled)) if settled.hidden > HIDDEN => return None,
-            // At most three times the wanted chirps: a sender that is often disturbed must come to an end.
+            // A sender that is often disturbed must come to an end, so it sends at most three times the wanted chirps.
             Some(Ok(settled)) if self.samples.len() < self.chirps && self.sent < 3 * self.chirps => *settled,
             Some(_) => return None,
         };

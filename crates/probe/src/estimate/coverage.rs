@@ -1,4 +1,4 @@
-//! Whether ranges hold the truth: every method on links that a seed draws.
+//! Tests whether ranges contain the truth: every method on links that a seed draws.
 //!
 //! A link has a rate, a wire or a token bucket, a queue, traffic of others, late timers, machines at its ends that stand still or batch, and
 //! stamps with noise. A range that is stated must hold the truth on 95 of 100 links. Most clean links must have a range.
@@ -32,7 +32,7 @@ impl Draws {
         low + (high - low) * self.share()
     }
 
-    /// With the same chance for each factor.
+    /// Draws a factor from an even distribution of its logarithm.
     fn scaled(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.share())
     }
@@ -55,12 +55,12 @@ struct SeededLink {
     /// Share of it that others use.
     busy: f64,
     bucket: Option<u32>,
-    /// Nothing disturbs: methods must have a range.
+    /// True if nothing disturbs the probes: methods must give a range.
     is_clean: bool,
     path: SimulatedPath,
 }
 
-/// What there is on the links of a method.
+/// Properties of the links of a method.
 #[derive(Clone, Copy)]
 struct Population {
     most_bits_per_s: f64,
@@ -119,7 +119,7 @@ fn disturb(path: &mut SimulatedPath, draws: &mut Draws) {
     path.jitter_ns = draws.scaled(100.0, 20_000.0);
 }
 
-/// What became of a method on many links.
+/// Results of a method on many links.
 #[derive(Debug, Default)]
 struct Coverage {
     links: usize,
@@ -129,7 +129,7 @@ struct Coverage {
     held: usize,
     claims: usize,
     false_claims: usize,
-    /// Of the first links whose range does not hold the truth.
+    /// Descriptions of the first links whose range does not contain the truth.
     misses: Vec<String>,
 }
 

@@ -4,7 +4,7 @@
 
 use super::{DiscardedTrains, PassedProbe};
 
-/// From one stamp to a later (or earlier) one, in nanoseconds.
+/// Signed time from one stamp to another, in nanoseconds.
 pub(super) fn between(from: u64, to: u64) -> f64 {
     to.checked_signed_diff(from).unwrap_or(0) as f64
 }
@@ -32,17 +32,17 @@ impl<'a> WholeTrain<'a> {
         None
     }
 
-    /// From one departure to another.
+    /// Time from one departure to another.
     pub(super) fn left(self, from: usize, to: usize) -> f64 {
         between(self.0[from].left.unwrap_or(0), self.0[to].left.unwrap_or(0))
     }
 
-    /// From one arrival to another.
+    /// Time from one arrival to another.
     pub(super) fn came(self, from: usize, to: usize) -> f64 {
         between(self.0[from].came.unwrap_or(0), self.0[to].came.unwrap_or(0))
     }
 
-    /// How long a probe was on its way, plus the unknown offset between the two clocks.
+    /// One-way delay of a probe, plus the unknown offset between the two clocks.
     pub(super) fn delay(self, nth: usize) -> f64 {
         between(self.0[nth].left.unwrap_or(0), self.0[nth].came.unwrap_or(0))
     }
@@ -90,5 +90,6 @@ pub(super) fn standard_error(values: &[f64]) -> f64 {
     let middle = mean(values);
     let n = values.len() as f64;
     let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
+    // Bessel's correction: the mean is the sample's own, so one degree of freedom is gone.
     (squares / (n - 1.0) / n).sqrt()
 }

@@ -32,12 +32,12 @@ const AGAIN: f64 = 1.1;
 pub fn modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
     let mut rest = samples.to_vec();
     rest.sort_by(f64::total_cmp);
-    // Pathrate's bin width: an eighth of the range from the 10th to the 90th percentile, but no narrower than the caller can tell.
+    // Pathrate's bin width: an eighth of the range from the 10th to the 90th percentile, but no narrower than the caller's resolution.
     let width = (0.125 * (quantile(&rest, 0.9) - quantile(&rest, 0.1))).max(narrowest);
     let mut found = Vec::new();
     while found.len() < MOST && !rest.is_empty() {
         let core = densest(&rest, width);
-        // From the densest window, down both sides of the bell. Its samples are then taken out, and the rest is searched again.
+        // The bell reaches from the densest window down both sides. Its samples are then taken out, and the rest is searched again.
         let from = lower_end(&rest, core.start, core.len(), width);
         let to = upper_end(&rest, core.end, core.len(), width);
         found.push(SampleMode {
@@ -84,7 +84,7 @@ fn lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64) -> u
     from
 }
 
-/// The same on its upper side.
+/// Goes up the bell's upper side in the same way.
 fn upper_end(sorted: &[f64], mut to: usize, mut count: usize, width: f64) -> usize {
     while to < sorted.len() {
         let next = sorted.partition_point(|value| *value <= sorted[to - 1] + width);

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{ProbeKind, small_count};
 
-/// How undisturbed pairs are found.
+/// The way to find undisturbed pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairPick {
     Mode,
@@ -49,7 +49,7 @@ impl PairSample {
 /// The pair with the least sum of delays.
 struct LeastDelayed {
     pair: PairSample,
-    /// How much longer than allowed it waited, in nanoseconds; not positive if it is good enough.
+    /// Excess of its wait over the allowed one, in nanoseconds; not positive if it is good enough.
     excess: f64,
 }
 
@@ -69,15 +69,15 @@ pub struct PairEstimator {
     sent: usize,
 }
 
-/// With fewer usable pairs there is no answer.
+/// Least number of usable pairs for an answer.
 const LEAST: usize = 10;
-/// From this many on it may end early.
+/// Number of pairs from which on it may end early.
 const EARLY: usize = 20;
-/// If more pairs than this share came together, the path or the receiver makes batches.
+/// Largest share of pairs that may arrive together. Above it, the path or the receiver makes batches.
 const BATCHED: f64 = 0.1;
 /// A mode below this share of the rate of whole trains is one of other traffic.
 const BELOW_TRAINS: f64 = 0.95;
-/// By how much the least sum of delays may exceed the sum of the least delays, relative to the pair's distance.
+/// Largest excess of the least sum of delays over the sum of the least delays, relative to the pair's distance.
 const CONVERGED: f64 = 0.04;
 /// This many pairs must have waited that little.
 const AGAIN: usize = 3;
@@ -110,7 +110,7 @@ impl PairEstimator {
         Ok(MeasuredCapacity { bits_per_s, settled })
     }
 
-    /// Whether more pairs would not change anything.
+    /// Returns whether more pairs would not change anything.
     fn is_over(&self) -> bool {
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         match self.pick {

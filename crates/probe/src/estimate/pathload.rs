@@ -54,7 +54,7 @@ struct StreamFleet {
 struct RateSearch {
     low: f64,
     high: f64,
-    /// Whether streams really queued at `high`.
+    /// True if streams really queued at `high`.
     is_high_seen: bool,
     grey: Option<GreyRegion>,
     resolution: f64,
@@ -77,7 +77,7 @@ const OFF: f64 = 0.1;
 const ASTRAY: f64 = 4.0;
 /// Delays that rise by less than this share of a stream's length count as level.
 const NOISE: f64 = 0.01;
-/// It gives up after this many times the streams of a fleet.
+/// Number of streams, in fleets, after which it gives up on a rate.
 const FUTILE: usize = 2;
 // Shorter streams have too few groups for a trend.
 const LEAST: u32 = 10;
@@ -246,7 +246,7 @@ impl PathloadEstimator {
         self.used += 1;
     }
 
-    /// Goes on to the next rate if the fleet is decided.
+    /// Chooses the next rate if the fleet has a verdict.
     fn go_on(&mut self) {
         let Some(search) = &mut self.search else { return };
         let asked = self.fleet.asked;

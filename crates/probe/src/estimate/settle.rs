@@ -1,10 +1,10 @@
-//! The first trains: they find after how many probes a path spreads a train steadily, and how fast it comes out then.
+//! Sends the first trains. They show after how many probes a path spreads a train steadily, and the rate at which it comes out then.
 //!
 //! A token bucket lets its content pass without spreading it, so the first pairs of a train say nothing about the link. The trains here
-//! show from where on distances are steady. That many probes are sent as *primers* before everything that is measured afterwards. They are as
+//! show where the distances become steady. That many probes are sent as *primers* before every measured train. The trains are as
 //! long as allowed: a link behind the bucket spreads short trains just as steadily, at its own rate.
 //!
-//! A receiver may be told of several probes at once, and a late timer of a shaper lets several pass at once: single distances then say
+//! A receiver may get several probes in one batch, and a late timer of a shaper lets several pass at once: single distances then say
 //! nothing. So the length of the bucket is found from how much sooner the first half of a train came than the pace of its second half says.
 //!
 //! Invariant: the result is of trains whose second half took at least 1.2 times longer after the path than before.
@@ -34,7 +34,7 @@ pub struct SettledTrains {
     pub hidden: u32,
     /// The rate at which a train comes out (asymptotic dispersion rate): between the available rate and the capacity.
     pub bits_per_s: f64,
-    /// How long all primers take to leave if they are due at once.
+    /// Time that all primers take to leave if they are due at once.
     pub primed_ns: f64,
     /// Time after the last train until its queue is gone and buckets are full again.
     pub over: Nanos,
@@ -58,12 +58,12 @@ pub(super) struct TrainSettler {
     over_ns: f64,
 }
 
-/// From where on probes are spread steadily.
+/// The part of a train in which probes are spread steadily.
 struct SteadyPart {
     hidden: usize,
-    /// Their distance, in nanoseconds.
+    /// Steady distance between probes, in nanoseconds.
     pace: f64,
-    /// How far they are off it at most, in such distances.
+    /// Largest deviation of a probe from the steady pace, in distances.
     uneven: f64,
 }
 
@@ -146,7 +146,7 @@ impl TrainSettler {
             Some(steady.map_or_else(|| Err(self.not_spread(parts[0])), |part| Ok(self.conclude(&part))));
     }
 
-    /// If probes are spread steadily from a place on, what is known from there.
+    /// Returns the steady part from a place on, if probes are spread steadily there.
     fn steady_from(&self, from: usize) -> Option<SteadyPart> {
         let pace = self.rate_gap(from).filter(|_| self.growth(from) > SPREAD)?;
         let end = self.shape.longest as usize;
@@ -160,13 +160,13 @@ impl TrainSettler {
         ((hidden as f64) < LATEST * from as f64).then_some(SteadyPart { hidden, pace, uneven })
     }
 
-    /// How many distances after the probe at `first` are shorter than the pace: until that place probes come ahead of it as much as at `to`.
+    /// Number of distances after the probe at `first` that are shorter than the pace. After them, probes are as far ahead of it as at `to`.
     fn hidden_after(&self, first: usize, to: usize, pace: f64, uneven: f64) -> usize {
         let end = self.ahead(first, to, pace) - (1.0 - STEADY) - uneven;
         (first..to).position(|place| self.ahead(first, place, pace) >= end).unwrap_or(0)
     }
 
-    /// How many paces sooner the probe at `to` came than it should after the one at `from`: the median of all trains.
+    /// Number of paces by which the probe at `to` came too early after the one at `from`: the median of all trains.
     fn ahead(&self, from: usize, to: usize, pace: f64) -> f64 {
         let all: Vec<_> = self.trains.iter().filter_map(|train| credit(train, from, to, pace)).collect();
         median(&all)
@@ -188,7 +188,7 @@ impl TrainSettler {
         }
     }
 
-    /// What is known of a path that did not spread the far half of its trains.
+    /// Makes the answer for a path that did not spread the far half of its trains.
     fn not_spread(&self, half: usize) -> NoAnswer {
         let last = self.shape.longest.saturating_sub(1);
         let into = self.leave(last) / f64::from(last.max(1));
@@ -205,7 +205,7 @@ impl TrainSettler {
         }
     }
 
-    /// How long after a train's first probe the one at `place` leaves. The first ones take longest, because the sender's caches are cold.
+    /// Time from a train's first departure to that of the probe at `place`. The first probes take longest: the sender's caches are cold.
     fn leave(&self, place: u32) -> f64 {
         let all: Vec<_> = self
             .trains
@@ -235,7 +235,7 @@ impl TrainSettler {
         distances
     }
 
-    /// How many times longer the part of a train from a place on takes after the path than before: the median of all.
+    /// Factor by which the path lengthens the part of a train from a place on: the median of all trains.
     fn growth(&self, from: usize) -> f64 {
         let all: Vec<_> = self.trains.iter().filter_map(|train| widening(train.get(from..)?)).collect();
         median(&all)
@@ -248,7 +248,7 @@ impl TrainSettler {
     }
 }
 
-/// How many times longer a part of a train took to arrive than to leave, up to its first lost probe.
+/// Factor by which a part of a train took longer to arrive than to leave, up to its first lost probe.
 fn widening(probes: &[PassedProbe]) -> Option<f64> {
     let here: Vec<_> = probes.iter().map_while(|probe| Some((probe.left?, probe.came?))).collect();
     let ((first_left, first_came), (last_left, last_came)) =
@@ -267,7 +267,7 @@ fn rate_without(probes: &[PassedProbe], bucket_bytes: u64) -> Option<f64> {
     (took > 0.0).then(|| (bits - 8.0 * bucket_bytes as f64).max(0.0) * 1e9 / took)
 }
 
-/// How many paces sooner the probe at `to` came than it should after the one at `from`.
+/// Number of paces by which the probe at `to` came too early after the one at `from`.
 fn credit(train: &[PassedProbe], from: usize, to: usize, pace: f64) -> Option<f64> {
     let paces = to.checked_sub(from)? as f64;
     Some(paces - between(train.get(from)?.came?, train.get(to)?.came?) / pace)

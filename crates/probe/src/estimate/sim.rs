@@ -1,7 +1,7 @@
 //! A path in virtual time, for tests: links with rates, token buckets and other traffic, one after the other.
 //!
-//! It knows queues, and what machines do to their packets: late timers, senders and receivers that stand still, receivers that are told
-//! late of what arrived, and stamps with noise. It knows no clocks that drift. What comes out is determined by the seeds.
+//! It models queues and the disturbances of machines: late timers, senders and receivers that stand still, receivers that learn
+//! late of arrivals, and stamps with noise. It does not model clocks that drift. The seeds determine every result.
 //!
 //! Invariant: links are first in, first out; no frame overtakes another.
 
@@ -12,12 +12,12 @@ use packetrig_wire::pattern::mix;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CrossTraffic {
     Idle,
-    /// Frames of this length at instants of a Poisson process.
+    /// Frames of this length at the times of a Poisson process.
     Poisson {
         bits_per_s: f64,
         length: u32,
     },
-    /// The same at equal distances.
+    /// Frames of this length at equal distances.
     Steady {
         bits_per_s: f64,
         length: u32,
@@ -45,7 +45,7 @@ pub struct QueuedLink {
     delay_ns: f64,
     /// Longest a frame may wait.
     patience_ns: f64,
-    /// How late the timer of a token bucket is, on average.
+    /// Mean lateness of the timer of a token bucket.
     late_ns: f64,
     waited: u64,
     tokens_ns: f64,
@@ -81,25 +81,25 @@ impl QueuedLink {
         Self { bucket: Some(bytes), tokens_ns, ..Self::wire(bits_per_s) }
     }
 
-    /// With traffic of others.
+    /// Adds traffic of others.
     #[must_use]
     pub const fn with(self, cross: CrossTraffic, seed: u64) -> Self {
         Self { cross, seed, ..self }
     }
 
-    /// With a queue that lets nobody wait longer.
+    /// Sets the longest wait in the queue; frames that would wait longer are dropped.
     #[must_use]
     pub const fn patient(self, patience_ns: f64) -> Self {
         Self { patience_ns, ..self }
     }
 
-    /// With a timer that releases a frame so late on average, as far as the link has a token bucket.
+    /// Sets the mean lateness of the timer, if the link has a token bucket.
     #[must_use]
     pub const fn late(self, late_ns: f64) -> Self {
         Self { late_ns, ..self }
     }
 
-    /// When a frame that comes at `at` is through.
+    /// Time at which a frame that comes at `at` has passed the link; `None` if it is dropped.
     fn pass(&mut self, at: f64, length: u32) -> Option<f64> {
         self.skip_idle(at);
         while let Some((rate, length)) = self.cross.frame()
@@ -117,7 +117,7 @@ impl QueuedLink {
         self.serve(at, length).map(|through| through + self.delay_ns)
     }
 
-    /// Leaves out the traffic of others long before a probe: nobody sees it, and a queue forgets it.
+    /// Leaves out the traffic of others long before a probe: no probe meets it, and the queue is empty again.
     fn skip_idle(&mut self, at: f64) {
         let Some((rate, length)) = self.cross.frame() else { return };
         let remembered = REMEMBERED_FRAMES * f64::from(length) * 8e9 / rate;
@@ -160,14 +160,14 @@ const REMEMBERED_FRAMES: f64 = 150.0;
 pub struct MachineStalls {
     /// Share of packets before which it is away.
     pub share: f64,
-    /// How long, on average.
+    /// Mean length of an absence, in nanoseconds.
     pub mean_ns: f64,
 }
 
-/// How arrivals get their stamps.
+/// A receiver that stamps arrivals.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StampingReceiver {
-    /// The receiver is told of a frame this long after the first that it was not told of (interrupt coalescing).
+    /// Delay from the first frame without a stamp until the receiver gets the whole batch (interrupt coalescing).
     pub coalesced_ns: f64,
     pub stalls: MachineStalls,
 }
@@ -197,7 +197,7 @@ impl StampingReceiver {
 }
 
 impl MachineStalls {
-    /// How long the machine is away before a packet.
+    /// Time that the machine is away before a packet.
     fn before(self, seed: u64, n: u64) -> f64 {
         if uniform(seed ^ 0x57a1, n) < self.share { self.mean_ns * draw(seed ^ 0x57a2, n) } else { 0.0 }
     }
@@ -219,18 +219,18 @@ pub struct SimulatedPath {
     links: Vec<QueuedLink>,
     /// The least distance the sender manages.
     pub least_gap_ns: f64,
-    /// How much longer it takes to send the first of a train, until its caches are warm.
+    /// Extra time of the first probe of a train, until the caches are warm.
     pub cold_ns: f64,
-    /// How much later than planned it may send, at random.
+    /// Largest random lateness of a departure.
     pub jitter_ns: f64,
-    /// What the far clock is ahead.
+    /// Offset of the far clock.
     pub offset_ns: u64,
-    /// How far each stamp may be off, and how far it is off at most.
+    /// Stated error bound of each stamp, and its largest real error.
     pub doubt_ns: u64,
     pub noise_ns: f64,
     pub sender_stalls: MachineStalls,
     pub receiver: StampingReceiver,
-    /// Of everything that machines do at random.
+    /// Seed of all random behaviour of machines.
     pub seed: u64,
     now: f64,
     sent: u64,
@@ -283,7 +283,7 @@ impl SimulatedPath {
         stamped
     }
 
-    /// When the probes of a train leave.
+    /// Departure times of the probes of a train.
     fn depart(&self, ask: &TrainRequest) -> Vec<f64> {
         let start = self.now + ask.pause.as_u64() as f64;
         let mut left = 0.0_f64;
@@ -298,12 +298,12 @@ impl SimulatedPath {
         departures
     }
 
-    /// What a stamp is off.
+    /// Error of a stamp.
     fn noise(&self, n: u64) -> f64 {
         self.noise_ns * (2.0 * uniform(self.seed ^ 0x4015, n) - 1.0)
     }
 
-    /// Gives a method what it asks for until it asks no more. Tells how many trains that were.
+    /// Sends the trains that a method requests until it requests no more. Returns their number.
     pub fn run(&mut self, method: &mut dyn RateEstimator) -> usize {
         let mut trains = 0;
         while let Some(ask) = method.ask() {

@@ -42,7 +42,7 @@ enum SpruceSetup {
 struct ReadyPairs {
     capacity: f64,
     primers: u32,
-    /// How long all primers take to leave.
+    /// Time that all primers take to leave.
     primed_ns: f64,
     /// Time after the trains before, until the link is as it was.
     over: Nanos,
@@ -75,7 +75,7 @@ const BEHIND: f64 = 1.5;
 
 /// Pairs that measure the capacity, at most.
 const FOR_CAPACITY: usize = 60;
-/// With fewer usable pairs there is no answer.
+/// Least number of usable pairs for an answer.
 const LEAST: usize = 20;
 /// The capacity is not known better than this.
 const FINEST: f64 = 0.005;
@@ -93,7 +93,7 @@ impl SpruceEstimator {
         Self {
             before,
             ready: None,
-            // With fewer there could never be an answer.
+            // Fewer pairs could never give an answer.
             pairs: pairs.max(LEAST),
             shape,
             seed,

@@ -1,7 +1,7 @@
 //! Capacity from trains, for links so fast that a pair's distance is lost in the uncertainty of the stamps.
 //!
-//! Of many trains, the one whose first and last probe waited least was disturbed least (known as PBProbe): the rate at which it came out is
-//! the answer. The two probes have waited least of all trains by the same measure, and other trains say the same; if not, there is none.
+//! The train whose first and last probe waited least was disturbed least (known as PBProbe). The rate at which it came out is the answer,
+//! if its two probes have waited least of all trains and other trains agree. Otherwise there is no answer.
 //!
 //! Invariant: a train is so long that its dispersion is a hundred times the uncertainty of its ends, or the range says so. Its ends are
 //! uncertain by the stamps, and by what the path holds back and lets go at once.
@@ -19,9 +19,9 @@ use crate::ProbeKind;
 struct TrainSample {
     rate: f64,
     took: f64,
-    /// From the departure of the whole train to the arrival of its first and of its last measured probe.
+    /// Times from the departure of the whole train to the arrival of its first and of its last measured probe.
     waits: [f64; 2],
-    /// How far the time that it took may be off, in nanoseconds.
+    /// Error bound of the time that it took, in nanoseconds.
     doubt: f64,
 }
 
@@ -38,7 +38,7 @@ impl TrainSample {
 /// The train with the least sum of waits.
 struct LeastDelayed {
     train: TrainSample,
-    /// How much longer than the least waits it waited, or than the trains that confirm it.
+    /// Excess of its wait over the least waits, or over the waits of the trains that confirm it.
     excess: f64,
 }
 
@@ -54,14 +54,14 @@ pub struct TrainEstimator {
 
 /// Uncertainty of a train's dispersion above which trains are made longer.
 const DOUBT: f64 = 0.01;
-/// With fewer usable trains there is no answer.
+/// Least number of usable trains for an answer.
 const LEAST: usize = 5;
 /// Measured probes of the first trains.
 const SHORTEST: u32 = 10;
 /// So many trains must have waited as little as the best, to within this share of the time that it took.
 const AGAIN: usize = 3;
 const CONVERGED: f64 = 0.04;
-/// Trains agree if their rates are this close together, and so many must agree with the best one.
+/// Distance of rates up to which trains agree, and the share of trains that must agree with the best one.
 const NEAR: f64 = 0.02;
 const AGREEING: f64 = 0.25;
 /// A shaper's timers and rounding are not known better than this.
@@ -94,6 +94,7 @@ impl TrainEstimator {
         let mut sorted: Vec<_> = self.samples.clone();
         sorted.sort_by(|one, other| one.sum().total_cmp(&other.sum()));
         let (best, again) = (*sorted.first()?, sorted.get(AGAIN - 1)?);
+        // CapProbe's test for pairs, for trains: one that never waited has the least wait of both its ends.
         let least = |nth: usize| sorted.iter().map(|train| train.waits[nth]).fold(f64::INFINITY, f64::min);
         let excess = (best.sum() - least(0) - least(1)).max(again.sum() - best.sum());
         Some(LeastDelayed { train: best, excess })
@@ -113,6 +114,7 @@ impl RateEstimator for TrainEstimator {
             Some(_) => return None,
         };
         self.sent += 1;
+        // A rate needs one distance, so two probes at least.
         let of = self.of.min(shape.longest.saturating_sub(settled.primers)).max(2);
         let probes = at_once(settled.primers, of, ProbeKind::Train, shape.length);
         let drained = nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
@@ -169,12 +171,13 @@ impl RateEstimator for TrainEstimator {
             .iter()
             .filter(|rate| (*rate / best.rate - 1.0).abs() < NEAR + best.relative_doubt())
             .count();
-        // With traffic of others on every train the best one is only the least late.
+        // If other traffic meets every train, the best one is only the least late.
         if (near as f64) < AGREEING * have as f64 {
             let what =
                 format!("other traffic delayed most trains: only {near} of {have} agree with the best one");
             return Err(NoAnswer::NotConverged { trains, what });
         }
+        // The range covers the error of the stamps, the excess wait of the best train, and the rounding of a shaper.
         let off = (best.doubt + excess) / best.took + FINEST;
         Ok(RateEstimate {
             method: self.name(),
@@ -196,7 +199,7 @@ impl RateEstimator for TrainEstimator {
     }
 }
 
-/// How much longer than the mean the largest distance of a train is. A path that holds probes back and lets several go at once may
+/// Excess of a train's largest distance over the mean. A path that holds probes back and lets several go at once may
 /// have done so at either end of the train.
 fn held_back(whole: WholeTrain<'_>, first: usize) -> f64 {
     let gaps = (first..whole.last()).map(|nth| whole.came(nth, nth + 1));

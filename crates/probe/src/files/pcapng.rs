@@ -1,5 +1,5 @@
 //! pcapng: each frame with its departure time in nanoseconds since 1970, and with its record as a comment. The header is the comment
-//! of the section. Probes that did not leave have their planned time, and their record tells that.
+//! of the section. Probes that did not leave have their planned time, and their record says so.
 
 use crate::ProbeRecord;
 use crate::header::ProbeHeader;
@@ -46,7 +46,7 @@ pub fn pcapng(
     Ok(out)
 }
 
-/// When the probe left, by the best timestamp, in nanoseconds since 1970.
+/// Departure time of the probe by the best stamp, in nanoseconds since 1970.
 fn epoch(header: &ProbeHeader, record: &ProbeRecord) -> u64 {
     let at = record.left_here().map_or(record.planned.as_nanos(), crate::ProbeStamp::middle);
     at.saturating_add_signed(header.clock_before.offset_ns)

@@ -72,7 +72,7 @@ fn errors_about_probes_of_every_kind_are_known() {
         let prohibited = error_about(ends, &probe, 3, 13);
         let says = ReplyMeaning::Trouble(PathTrouble::Prohibited);
         assert_eq!(read(method.as_mut(), &prohibited), Some(plain(12, says, true)), "{method:?}");
-        // As little as has to be quoted: the header and eight bytes.
+        // The shortest quote that is required: the header and eight bytes.
         let short = error_about(ends, &probe[..frame::ETHERNET + 28], 3, 13);
         assert_eq!(read(method.as_mut(), &short), Some(plain(12, says, true)), "{method:?}");
         let unreachable = error_about(ends, &probe, 3, 3);

@@ -14,7 +14,7 @@ pub enum ArrivalOrder {
     Unknown,
 }
 
-/// What became of the two segments on their way there.
+/// Outcome of the two segments on their way to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForwardOutcome {
@@ -34,12 +34,12 @@ impl ForwardOutcome {
     }
 }
 
-/// What became of the answers on their way back.
+/// Outcome of the answers on their way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ReverseOutcome {
     /// Data segments that the server sent.
     pub sent: u64,
-    /// Which of them were received.
+    /// Flags of the two answers: true if it was received.
     pub heard: [bool; 2],
     /// Their order, if both were received.
     pub order: ArrivalOrder,
@@ -51,7 +51,7 @@ impl ReverseOutcome {
     }
 }
 
-/// Why a probe is ambiguous.
+/// Reason why a probe is ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UselessReason {
@@ -133,7 +133,7 @@ impl ProbeEvidence {
         }
     }
 
-    /// Takes a segment with data. `may_be_original`: it came too early to be a retransmission.
+    /// Adds a segment with data. `may_be_original`: it came too early to be a retransmission.
     pub(super) fn data(
         &mut self,
         sequence: u32,
@@ -145,7 +145,7 @@ impl ProbeEvidence {
         self.heard += 1;
         let nth = self.heard;
         let Some(place) = self.due[..2].iter().position(|due| *due == sequence) else {
-            // Data from before the probe is a retransmission of something older, and tells nothing.
+            // Data from before the probe is a retransmission of something older, so it proves nothing about this probe.
             self.is_odd |= after(sequence, self.due[0]);
             return;
         };
@@ -163,7 +163,7 @@ impl ProbeEvidence {
         }
     }
 
-    /// Takes a segment without data.
+    /// Adds a segment without data, which may acknowledge both of ours.
     pub(super) fn bare(&mut self, acknowledgement: u32) {
         self.has_full_ack |= acknowledgement == self.sent[2];
     }
@@ -203,11 +203,11 @@ impl ProbeEvidence {
         }
     }
 
-    /// The verdict, if the answers alone suffice.
+    /// Returns the verdict if the answers alone suffice.
     pub(super) fn at_once(&self) -> Option<ProbeVerdict> {
         let [before, between, behind] = self.sent;
         let [Some(one), Some(other)] = self.answers else { return None };
-        // Both answers with `d0` may also mean that our first segment was lost. The acknowledgement of both tells the two apart.
+        // Both answers with `d0` may also mean that our first segment was lost. The acknowledgement of both rules that out.
         let said = (one.acknowledgement, other.acknowledgement);
         let is_plain = said == (between, behind);
         let is_changed = said == (before, before) && self.has_full_ack;
@@ -215,7 +215,7 @@ impl ProbeEvidence {
             .then(|| self.told(ForwardOutcome::Both(self.order_there()), 2))
     }
 
-    /// The verdict with the server's state: the number that it expects, and the number that it will send next.
+    /// Returns the verdict with the server's state: the number that it expects, and the number that it will send next.
     pub(super) fn with_word(&self, expects: u32, will_send: u32) -> ProbeVerdict {
         let [before, between, behind] = self.sent;
         let Some(count) = self.due.iter().position(|due| *due == will_send) else {
@@ -252,7 +252,7 @@ impl ProbeEvidence {
     }
 }
 
-/// Whether a sequence number comes after another, modulo 2^32 (RFC 9293, 3.4).
+/// Returns whether a sequence number comes after another, modulo 2^32 (RFC 9293, 3.4).
 pub(super) const fn after(one: u32, other: u32) -> bool {
     one != other && one.wrapping_sub(other) < 1 << 31
 }

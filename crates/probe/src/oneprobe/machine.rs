@@ -21,7 +21,7 @@ mod connecting;
 mod segments;
 pub use segments::IncomingSegment;
 
-/// What to do next.
+/// The next action of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OneprobeStep {
     Send(OutgoingSegment),
@@ -30,7 +30,7 @@ pub enum OneprobeStep {
         at: u64,
         segments: [OutgoingSegment; 2],
     },
-    /// Nothing to do before this time, unless a segment arrives.
+    /// Wait until this time, or until a segment arrives.
     Wait(u64),
     /// The series is over.
     Over,
@@ -45,7 +45,7 @@ struct OpenConnection {
     expected: u32,
     /// The number up to which the server may send while it fills its queue.
     edge: u32,
-    /// Up to where the server has our data, and its receive window from there on.
+    /// The number up to which the server has our data, and its receive window from there on.
     acknowledged: u32,
     peer_window: u16,
     /// The smoothed round trip, as in RFC 6298.
@@ -98,12 +98,12 @@ pub struct OneprobeMachine {
     next_at: u64,
     /// Connections in a row without a usable probe.
     futile: u32,
-    /// When the server's last window probe was answered.
+    /// Time at which the server's last window probe was answered.
     last_word: u64,
 }
 
 const MS: u64 = 1_000_000;
-/// How long before its departure time a probe is returned from `step`.
+/// Time from the return of a probe by `step` to its departure time.
 const LEAD: u64 = 3 * MS;
 /// Time to wait for an answer after one round trip before asking for the server's state.
 const PATIENCE: u64 = 100 * MS;
@@ -114,7 +114,7 @@ const REPEATS: u64 = 190 * MS;
 const TRIES: u32 = 5;
 /// Connections in a row without a usable probe before it gives up.
 const FUTILE: u32 = 3;
-/// How long a server may take to send the first data.
+/// Time limit for the first data of a server.
 const MUTE: u64 = 5_000 * MS;
 /// Bytes of our longest segment.
 const LONGEST: usize = 1_400;
@@ -164,7 +164,7 @@ impl OneprobeMachine {
         }
     }
 
-    /// `None`: the state or the queue has changed, so look again.
+    /// Advances the state. `None`: the state or the queue has changed, so the caller must look again.
     fn advance(&mut self, now: u64) -> Option<OneprobeStep> {
         match self.state.clone() {
             OneprobeState::Finished => Some(OneprobeStep::Over),
@@ -201,7 +201,7 @@ impl OneprobeMachine {
         }
     }
 
-    /// Acknowledges what we have, with a window of this many bytes.
+    /// Queues an acknowledgement of all received data, with a window of this many bytes.
     fn acknowledge(&mut self, window: u32) {
         self.queue.push_back(OutgoingSegment {
             sequence: self.connection.next,
@@ -298,7 +298,7 @@ impl OneprobeMachine {
         OneprobeStep::Pair { at, segments }
     }
 
-    /// Takes when the first segment of the pair left; `None` if the pair was not sent.
+    /// Records when the first segment of the pair left; `None` if the pair was not sent.
     pub fn on_pair_sent(&mut self, left: Option<u64>) {
         let OneprobeState::ProbeInFlight(probe) = &mut self.state else { return };
         probe.left = left;
@@ -326,7 +326,7 @@ impl OneprobeMachine {
         }
     }
 
-    /// After a verdict: goes on with this connection if its state is known, else with a new one.
+    /// Goes on after a verdict: with this connection if its state is known, else with a new one.
     fn conclude(&mut self, probe: &PendingProbe, verdict: ProbeVerdict, now: u64) {
         self.account(probe, verdict);
         let ProbeVerdict::Told { forward, reverse } = verdict else {

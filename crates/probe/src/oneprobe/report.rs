@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OneprobeOutcome {
     pub number: u32,
-    /// When its first segment left, if it was sent.
+    /// Departure time of its first segment, if it was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<u64>,
     pub verdict: ProbeVerdict,
-    /// From the first segment's departure to its answer, in nanoseconds, if nothing was lost or reordered.
+    /// Time from the first segment's departure to its answer, in nanoseconds, if nothing was lost or reordered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip_ns: Option<u64>,
 }
@@ -22,7 +22,7 @@ pub struct OneprobeOutcome {
 /// Loss and reordering of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DirectionCounts {
-    /// Segments sent.
+    /// Number of segments that were sent.
     pub sent: u64,
     pub lost: u64,
     /// Pairs that arrived and whose order is known.
@@ -54,15 +54,15 @@ pub struct TimeSpread {
     pub samples: u64,
     pub min_ns: u64,
     pub p50_ns: u64,
-    /// Absent of fewer than 20 samples.
+    /// Absent if there are fewer than 20 samples.
     pub p95_ns: Option<u64>,
-    /// Absent of fewer than 100 samples.
+    /// Absent if there are fewer than 100 samples.
     pub p99_ns: Option<u64>,
     pub max_ns: u64,
 }
 
 impl TimeSpread {
-    /// `None` without times.
+    /// Computes the spread of some times; `None` if there are none.
     pub fn of(times: &[u64]) -> Option<Self> {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
@@ -83,11 +83,11 @@ pub struct OneprobeReport {
     pub probes: u64,
     /// Probes with a single explanation.
     pub told: u64,
-    /// The others, by reason.
+    /// Ambiguous probes, by reason.
     pub ambiguous: BTreeMap<UselessReason, u64>,
-    /// To the server.
+    /// Counts of the direction to the server.
     pub forward: DirectionCounts,
-    /// From the server.
+    /// Counts of the direction from the server.
     pub reverse: DirectionCounts,
     /// Round trips of data, in nanoseconds.
     #[serde(skip)]

@@ -7,7 +7,7 @@
 pub struct HttpRequest(Vec<u8>);
 
 impl HttpRequest {
-    /// A request for a path of a host; `about` says who probes and why.
+    /// Makes a request for a path of a host; `about` names the contact for these probes and their purpose.
     pub fn new(host: &str, path: &str, about: Option<&str>) -> Self {
         let about = about.map(|about| format!(" (+{about})")).unwrap_or_default();
         let host = without_controls(host);
@@ -28,6 +28,7 @@ impl HttpRequest {
 
     /// The `length` bytes of the stream from offset `from` on.
     pub fn piece(&self, from: u32, length: usize) -> Vec<u8> {
+        // The stream repeats the request, so only the offset within one request counts.
         let from = from as usize % self.0.len();
         self.0.iter().cycle().skip(from).take(length).copied().collect()
     }

@@ -1,4 +1,4 @@
-//! The machine against a model of a server's TCP, over a path that loses and overtakes as told, in virtual time.
+//! Runs the machine against a model of a server's TCP in virtual time; the path loses and reorders segments as each test sets it.
 
 use super::*;
 use crate::frame::flags;
@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 const DELAY: u64 = 10 * MS;
 const SIZE: u32 = 536;
 
-/// What the path does to segments, in parts of a thousand.
+/// Loss and reordering of the path, in parts of a thousand.
 #[derive(Clone, Copy, Default)]
 struct PathFaults {
     there_lost: u64,
@@ -96,7 +96,7 @@ impl TestWorld {
         self.events.insert((self.now + after, self.nth), event);
     }
 
-    /// From us: `tag` is the probe and the place in it.
+    /// A segment of ours: `tag` is the probe and the place in it.
     fn there(&mut self, out: OutgoingSegment, tag: Option<(u32, usize)>, late: bool) {
         if self.chance(self.faults.there_lost) {
             if let Some((probe, place)) = tag {
@@ -121,7 +121,7 @@ impl TestWorld {
             let truth = self.truths.get_mut(&probe).unwrap();
             truth.back_sent[place] = true;
             truth.back_lost[place] = lost;
-            // Both answers may leave at one instant: what is late comes after what is not.
+            // Both answers may leave at the same time: the late one comes after the other.
             truth.back_at[place] = self.now + late;
         }
         if !lost {
@@ -187,7 +187,7 @@ impl TestWorld {
         }
     }
 
-    /// As Linux does it: window and acknowledgement first, then the data, then what may be sent, then a bare acknowledgement.
+    /// The order of Linux: window and acknowledgement first, then the data, then what may be sent, then a bare acknowledgement.
     fn took(&mut self, out: &OutgoingSegment) {
         let length = u32::try_from(out.payload.len()).unwrap();
         let end = out.sequence.wrapping_add(length);
@@ -267,7 +267,7 @@ impl TestWorld {
                 OneprobeStep::Over => return,
                 OneprobeStep::Send(out) => self.there(out, None, false),
                 OneprobeStep::Pair { at, segments } => {
-                    // What is heard until then is heard first.
+                    // Segments that arrive before then are handled first.
                     let number = u32::try_from(machine.report().0.probes).unwrap();
                     self.pair(at, segments, number);
                     machine.on_pair_sent(Some(self.now));

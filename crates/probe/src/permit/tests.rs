@@ -83,7 +83,7 @@ fn another_file_only_narrows_what_the_owner_says() {
     assert!(matches!(limits(&permit, "203.0.113.9"), Err(PermitRefusal::Ended(..))));
     let both = TargetLimits { probes_per_s: 500, burst: 7, ..TargetLimits::USUAL };
     assert_eq!(limits(&permit, "10.9.9.9"), Ok(both));
-    // Of others the owner says nothing: they are as good as typed.
+    // The owner does not name other networks: they count as typed ones.
     assert_eq!(limits(&permit, "192.0.2.1"), Ok(TargetLimits { burst: 7, ..TargetLimits::USUAL }));
     assert_eq!(limits(&permit, "127.0.0.1"), Ok(TargetLimits { burst: 7, ..TargetLimits::USUAL }));
 }
@@ -107,7 +107,7 @@ fn a_file_that_is_not_understood_allows_nothing() {
     }
 }
 
-/// What an entry of a file says of a network on the day of the test.
+/// Result of an entry of a file for a network on the day of the test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Entry {
     Absent,
@@ -136,7 +136,7 @@ fn combined(never: Option<&str>, wide: Entry, narrow: Entry, typed: Option<&str>
     permit
 }
 
-/// The same in words: what one permit says of 10.1.2.3.
+/// Answer of a permit for 10.1.2.3, in words.
 fn may_be_sent(never: bool, wide: Entry, narrow: Entry, is_typed: bool) -> bool {
     let has = |what| wide == what || narrow == what;
     !never && (has(Entry::Current) || !has(Entry::Ended) && is_typed)

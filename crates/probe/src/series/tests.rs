@@ -97,7 +97,7 @@ fn every_probe_is_in_one_account() {
     assert_eq!(series.losses(4), SettledCounts { sent: 4, lost: 1 });
     assert_eq!(series.losses(100), SettledCounts { sent: 9, lost: 5 });
     let rtt = series.summary().rtt.unwrap();
-    // Without that of the first probe.
+    // The time of the first probe does not count.
     assert_eq!((rtt.samples, rtt.min_ns, rtt.p50_ns, rtt.max_ns, rtt.bound_ns), (3, 100, 300, 3_000_000, 20));
     assert!(rtt.jitter_ns.is_some());
 }

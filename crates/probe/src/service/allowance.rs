@@ -1,4 +1,4 @@
-//! How much work that sends nothing the service does for a client: messages, refused packets, look-ups, connections.
+//! Limits the work that the service does for a client without sending: messages, refused packets, look-ups, connections.
 //!
 //! Work is counted in units, of which each takes some microseconds. A packet that is sent gives back what a message costs: so a program
 //! that sends what it hands over is never slowed, however small its batches are. A client whose allowance is used up is not read until it
@@ -10,7 +10,7 @@
 
 use packetrig_units::{MonoTime, Nanos};
 
-/// What some work costs, in units.
+/// Costs of work, in units.
 pub mod work {
     pub const MESSAGE: u64 = 5;
     pub const UNSENT_PACKET: u64 = 1;
@@ -32,17 +32,17 @@ pub struct WorkAllowance {
 }
 
 impl WorkAllowance {
-    /// Of one connection: 5000 units/s, and two quotas of refused packets at once.
+    /// The allowance of one connection: 5000 units/s, and two quotas of refused packets at once.
     const fn of_client() -> Self {
         Self::new(Nanos::from_micros(200), 10_000)
     }
 
-    /// What a client gets done whatever others of its user do: 500 units/s.
+    /// The allowance that a client keeps however busy other clients of its user are: 500 units/s.
     const fn of_modest_client() -> Self {
         Self::new(Nanos::from_millis(2), 200)
     }
 
-    /// Of all connections of a user: 20 000 units/s.
+    /// The allowance of all connections of a user: 20 000 units/s.
     pub const fn of_user() -> Self {
         Self::new(Nanos::from_micros(50), 40_000)
     }
@@ -57,6 +57,7 @@ impl WorkAllowance {
     }
 
     pub fn spend(&mut self, units: u64, now: MonoTime) {
+        // A virtual clock: the allowance is full again at `full_at`, and each unit moves that time by its own cost.
         self.full_at = self.full_at.max(now) + self.time_of(units);
     }
 
@@ -66,7 +67,7 @@ impl WorkAllowance {
         self.full_at = MonoTime::from_nanos(full_at);
     }
 
-    /// How long nothing more may be done; zero: something may.
+    /// Time until more work may be done; zero: now.
     pub fn pause(&self, now: MonoTime) -> Nanos {
         let used = self.full_at.since(now).as_u64();
         Nanos::new(used.saturating_sub(self.time_of(self.burst).as_u64()))
@@ -101,7 +102,7 @@ impl ClientAllowance {
         self.modest.give_back(units);
     }
 
-    /// How long nothing is read from the client, if all clients of its user have to pause for so long.
+    /// Time for which nothing is read from the client, if all clients of its user have to pause for `of_user`.
     pub fn pause(&self, of_user: Nanos, now: MonoTime) -> Nanos {
         self.whole.pause(now).max(of_user).min(self.modest.pause(now))
     }
@@ -130,7 +131,7 @@ mod tests {
         MonoTime::from_nanos(10_000_000_000 + ms * 1_000_000)
     }
 
-    /// Units that a client gets done in ten seconds if each message costs so many and this many are given back for it.
+    /// Units that a client gets done in ten seconds, with this cost of a message and this many units given back for it.
     fn done(cost: u64, given_back: u64) -> u64 {
         let mut allowance = WorkAllowance::of_client();
         let mut done = 0;

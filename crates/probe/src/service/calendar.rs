@@ -1,8 +1,8 @@
-//! When the outlet sends what: the times that trains have been given, and how clashes are resolved.
+//! Departure times of trains in the outlet, and the resolution of clashes.
 //!
-//! The rule, in this order: the train of higher priority keeps its time; then that of the user whose clients
-//! have sent less lately; then that of the client that has; then the one that is due first; then the one that was handed over first. The loser leaves as soon as there is room for all of it. If that is later
-//! than its client allows, it does not leave at all. A train that has its time keeps it.
+//! The rule, in this order: the train of higher priority keeps its time; then that of the user whose clients have sent less lately; then
+//! that of the client that has; then the one that is due first; then the one that was handed over first. The loser leaves as soon as there
+//! is room for all of it. If that is later than its client allows, it does not leave at all. A train that has its time keeps it.
 //!
 //! Invariant: reserved times do not overlap, and no train leaves before it is due.
 
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Time that the outlet takes for a frame, in which no other can leave. A system call that sends a frame takes 5 to 15 us.
 const FRAME_TIME: Nanos = Nanos::from_micros(15);
-/// Between frames of a train that are nearer to each other than this, nothing of others leaves.
+/// Distance within a train below which no frame of another train leaves in between.
 const TOGETHER: Nanos = Nanos::from_micros(200);
 /// Times that are tried for a train. A train that finds none of them free is refused as one that clashes.
 const MOST_TRIES: usize = 1_000;
@@ -40,23 +40,23 @@ struct OutletSpan {
 /// The reserved times of the outlet.
 #[derive(Debug)]
 pub struct ReleaseCalendar {
-    /// Until when each reserved span lasts, by its beginning.
+    /// The end of each reserved span, by its beginning.
     reserved: BTreeMap<MonoTime, MonoTime>,
     together: Nanos,
 }
 
 impl ReleaseCalendar {
-    /// For a mechanism that keeps the time of each frame.
+    /// Makes a calendar for a mechanism that keeps the time of each frame.
     pub const fn new() -> Self {
         Self { reserved: BTreeMap::new(), together: TOGETHER }
     }
 
-    /// For a mechanism that sends each train back to back: nothing of others leaves within a train.
+    /// Makes a calendar for a mechanism that sends each train back to back: no frame of another train leaves within it.
     pub const fn of_whole_trains() -> Self {
         Self { reserved: BTreeMap::new(), together: Nanos::from_secs(3_600) }
     }
 
-    /// Forgets what is over.
+    /// Forgets reserved times that are over.
     pub fn forget_before(&mut self, now: MonoTime) {
         while let Some(first) = self.reserved.first_entry().filter(|first| *first.get() <= now) {
             first.remove();
@@ -77,6 +77,7 @@ impl ReleaseCalendar {
                 self.reserved.extend(moved);
                 return Some(later);
             };
+            // Behind one reserved span, the train may meet the next one.
             later += more;
         }
         None
@@ -92,7 +93,7 @@ impl ReleaseCalendar {
             .collect()
     }
 
-    /// How much later a span has to be to pass the reserved one that is in its way.
+    /// Delay that moves a span past the reserved one in its way.
     fn clash(&self, span: OutletSpan, later: Nanos) -> Option<Nanos> {
         let OutletSpan { from, until } = span;
         // Reserved spans do not overlap, so the last one that begins before the end of this one ends last.
@@ -117,7 +118,7 @@ mod tests {
         MonoTime::from_nanos(us * 1_000)
     }
 
-    /// How many microseconds later each of these trains leaves, in the order of their reservations.
+    /// Microseconds by which each of these trains leaves later, in the order of their reservations.
     fn later(calendar: &mut ReleaseCalendar, trains: &[&[u64]]) -> Vec<Option<u64>> {
         let reserve = |due: &&[u64]| {
             let due: Vec<_> = due.iter().map(|us| at(*us)).collect();
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn the_second_leaves_as_soon_as_there_is_room_for_all_of_it() {
         let mut calendar = ReleaseCalendar::new();
-        // Between 115 and 140 there is room for one frame of 15 us and not for a pair that takes 30.
+        // The gap from 115 to 140 has room for one frame of 15 us and not for a pair that takes 30.
         assert_eq!(later(&mut calendar, &[&[100], &[140], &[101, 116]]), [Some(0), Some(0), Some(54)]);
         assert_eq!(later(&mut calendar, &[&[101]]), [Some(14)]);
     }

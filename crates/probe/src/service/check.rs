@@ -1,7 +1,7 @@
 //! Checks packets of other programs: only what a host may send as a probe, from an own address.
 //!
 //! Allowed are echo and timestamp requests of ICMP, echo requests of ICMPv6, TCP and UDP, in IP packets without options, extension
-//! headers and fragments. Everything else could reach hosts for which nobody asked: source routes and tunnels lead past the target,
+//! headers and fragments. Everything else could reach hosts other than the target: source routes and tunnels lead past it,
 //! redirects and neighbour discovery change what others send.
 //!
 //! Invariant: source and target of a [`PacketEnds`] are those that the network reads in the packet.
@@ -20,7 +20,7 @@ const ECHO_REQUEST: u8 = 8;
 const TIMESTAMP_REQUEST: u8 = 13;
 const ECHO_REQUEST_V6: u8 = 128;
 
-// Where fields begin.
+// Offsets of fields in their headers.
 const ETHER_TYPE: usize = 12;
 const IPV4_LENGTH: usize = 2;
 const IPV4_FRAGMENT: usize = 6;
@@ -29,7 +29,7 @@ const IPV4_CHECKSUM: usize = 10;
 const IPV6_LENGTH: usize = 4;
 const IPV6_PROTOCOL: usize = 6;
 
-/// By what answers to a packet are known.
+/// The fields by which answers to a packet are recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PacketFlow {
     /// The identifier of an echo or timestamp request.
@@ -46,8 +46,8 @@ pub enum PacketFlow {
     },
 }
 
-/// By what the answer to one ICMP request is told from those to others of its flow: the rest of the first eight bytes of the request, which
-/// an error quotes and from which the reply differs in a known way. The checksum is a mark of the payload.
+/// The fields that distinguish the answer to one ICMP request from those to others of its flow: the rest of the first eight bytes of the
+/// request. An error quotes them, and the reply differs from them in a known way. The checksum stands for the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestMark {
     pub sequence: u16,
@@ -58,13 +58,13 @@ pub struct RequestMark {
 }
 
 impl RequestMark {
-    /// Of the first eight bytes of a request.
+    /// Reads the mark from the first eight bytes of a request.
     pub const fn of_request(header: [u8; UDP]) -> Self {
         let [kind, _, high, low, _, _, first, second] = header;
         Self::new(kind, u16::from_be_bytes([first, second]), u16::from_be_bytes([high, low]))
     }
 
-    /// Of the echo request that has this reply: it has the same identifier, sequence and payload.
+    /// Computes the mark of the echo request of a reply: it has the same identifier, sequence and payload.
     pub fn of_reply(reply: &ProbeAnswer<'_>) -> Option<Self> {
         let AnswerContent::Echo { identifier, sequence, payload } = reply.content else { return None };
         let (protocol, kind) = if reply.to.is_ipv4() {
@@ -121,6 +121,7 @@ pub fn check_frame(frame: &[u8]) -> Result<(FrameMacs, PacketEnds), MalformedPac
     let (from, ether_type) = rest.split_first_chunk().ok_or(wrong_at(0))?;
     let ends = check_padded_packet(packet).map_err(|wrong| wrong_at(ETHERNET + wrong.byte))?;
     let expected = if ends.source.is_ipv4() { ETHER_IPV4 } else { ETHER_IPV6 };
+    // The EtherType must agree with the version in the packet: a receiver chooses its parser by the EtherType.
     let is_named = ether_type == expected.to_be_bytes();
     if is_named { Ok((FrameMacs { to: *to, from: *from }, ends)) } else { Err(wrong_at(ETHER_TYPE)) }
 }
@@ -170,6 +171,7 @@ fn ipv6(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     let header = packet.first_chunk::<IPV6>().ok_or(wrong_at(0))?;
     let length = IPV6 + usize::from(u16::from_be_bytes([header[4], header[5]]));
     let carried = packet.get(IPV6..length).ok_or(wrong_at(IPV6_LENGTH))?;
+    // An extension header would have its own number here, so such packets are refused.
     let flow = match header[6] {
         PROTOCOL_ICMPV6 => icmp(carried, &[ECHO_REQUEST_V6]).map_err(|byte| IPV6 + byte),
         protocol => transport(protocol, carried).map_err(|wrong| {
@@ -194,16 +196,17 @@ fn icmp(carried: &[u8], requests: &[u8]) -> Result<PacketFlow, usize> {
     if !requests.contains(&header[0]) {
         return Err(0);
     }
+    // Echo and timestamp requests have code 0 (RFC 792; RFC 4443, 4.1).
     if header[1] != 0 {
         return Err(1);
     }
     Ok(PacketFlow::Icmp { identifier: u16::from_be_bytes([header[4], header[5]]) })
 }
 
-/// What is wrong with a TCP segment or a datagram.
+/// Fault of a TCP segment or a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WrongTransport {
-    /// It is neither.
+    /// The packet is neither of them.
     Protocol,
     TooShort,
     /// The length in the header of UDP.

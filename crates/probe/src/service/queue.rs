@@ -10,13 +10,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// What a client or a user has sent counts half after this time.
+/// Half-life of the usage of a client or a user.
 const USAGE_HALVES: Nanos = Nanos::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// How much one client may have in the queue.
+/// Limits of one client in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientQuota {
     pub packets: u32,
@@ -43,14 +43,14 @@ pub struct QueuedTrain {
     /// The client's number for it; 0: a single packet.
     pub train: u32,
     pub target: PermittedTarget,
-    /// How much later than due a packet may leave; `None`: however late.
+    /// Largest lateness of a packet; `None`: any.
     pub latest: Option<Nanos>,
-    /// At least one, in the order of their release times.
+    /// Packets in the order of their release times; at least one.
     pub packets: Vec<QueuedPacket>,
 }
 
 impl QueuedTrain {
-    /// When its first packet is due.
+    /// Due time of its first packet.
     pub fn due(&self) -> MonoTime {
         self.packets.first().map(|packet| packet.due).unwrap_or_default()
     }
@@ -59,7 +59,7 @@ impl QueuedTrain {
         self.packets.iter().map(|packet| packet.frame.len() as u64).sum()
     }
 
-    /// Whether it belongs to this batch (0: any) and train (0: any).
+    /// Returns whether it belongs to this batch (0: any) and train (0: any).
     const fn is_of(&self, batch: u64, train: u32) -> bool {
         (batch == 0 || self.batch == batch) && (train == 0 || self.train == train)
     }
@@ -72,7 +72,7 @@ pub struct DueTrain {
     pub rank: TrainRank,
 }
 
-/// By when the first packet is due, and by the order of hand-over.
+/// Position in the queue: by the due time of the first packet, then by the order of hand-over.
 type QueuePlace = (MonoTime, u64);
 
 #[derive(Debug)]
@@ -95,6 +95,7 @@ struct RecentUsage {
 
 impl RecentUsage {
     fn at(&mut self, now: MonoTime) -> u64 {
+        // Usage is halved only when it is read, so idle clients cost no work.
         let halvings = now.since(self.reckoned_at).as_u64() / USAGE_HALVES.as_u64();
         if halvings > 0 {
             self.frames = self.frames.checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(0);
@@ -111,9 +112,9 @@ impl RecentUsage {
 #[derive(Debug, Default)]
 pub struct ReleaseQueue {
     clients: BTreeMap<ClientId, ClientQueue>,
-    /// Whose train is where, of all clients.
+    /// Client of the train at each position.
     order: BTreeMap<QueuePlace, ClientId>,
-    /// What all clients of each user have sent lately. Users are few, so none is forgotten.
+    /// Recent usage of all clients of each user. Users are few, so none is forgotten.
     users: BTreeMap<u32, RecentUsage>,
     handed_over: u64,
 }
@@ -155,6 +156,7 @@ impl ReleaseQueue {
         };
         queue.packets += packets;
         queue.bytes += bytes;
+        // The running number keeps the order of hand-over among trains that are due at the same time.
         let place = (train.due(), self.handed_over);
         self.handed_over += 1;
         self.order.insert(place, train.client);
@@ -167,7 +169,7 @@ impl ReleaseQueue {
         self.take_out(client, |waiting| waiting.is_of(batch, train))
     }
 
-    /// Takes out the packets to a target of the users who are meant.
+    /// Takes out the packets to a target of the users that `is_meant` selects.
     pub fn cancel_target(&mut self, target: IpAddr, is_meant: impl Fn(u32) -> bool) -> Vec<QueuedTrain> {
         let clients: Vec<ClientId> = self.clients.keys().copied().collect();
         let is_cancelled = |train: &QueuedTrain| {
@@ -189,15 +191,16 @@ impl ReleaseQueue {
         trains
     }
 
-    /// When the next packet is due.
+    /// Due time of the next packet.
     pub fn next_due(&self) -> Option<MonoTime> {
         self.order.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Takes the trains that begin until then, at most so many packets.
+    /// Takes the trains that begin by `until`, up to about `most` packets.
     pub fn take_due(&mut self, until: MonoTime, most: usize, now: MonoTime) -> Vec<DueTrain> {
         let mut taken = Vec::new();
         let mut packets = 0;
+        // No train is divided, so the last one may exceed `most`.
         while packets < most {
             let Some(first) = self.order.first_entry().filter(|first| first.key().0 <= until) else { break };
             let (place, client) = first.remove_entry();
@@ -218,7 +221,7 @@ impl ReleaseQueue {
         taken
     }
 
-    /// Notes that frames of a client were sent.
+    /// Adds sent frames to the usage of a client and its user.
     pub fn note_sent(&mut self, client: ClientId, frames: u64, now: MonoTime) {
         if let Some(queue) = self.clients.get_mut(&client) {
             queue.usage.add(frames, now);

@@ -1,10 +1,10 @@
 //! Divides the limits of each target among the users that probe it, and the share of each user among the user's clients.
 //!
-//! Each user whose clients have probed a target lately has an equal share of its rate and of its bursts, which nobody can take away, and each
-//! of these clients an equal part of that share. So more programs give a user no more. What others do not use a client may use, too, as long
-//! as at least half of the burst is left for them.
+//! Each user whose clients have probed a target lately has an equal share of its rate and of its bursts. No other user can take it away.
+//! Each of these clients has an equal part of that share, so more programs give a user no more. A client may also use the unused shares of
+//! others, as long as at least half of the burst is left for them.
 //!
-//! How many probes a target gets in all is a limit of each user and holds as long as the service runs, whether the user's clients stay
+//! The total number of probes to a target is a limit of each user. It holds as long as the service runs, whether the user's clients stay
 //! connected or not.
 //!
 //! Invariant: all clients together never exceed the limits of the target.
@@ -34,7 +34,7 @@ pub struct ProbingClient {
     pub user: u32,
 }
 
-/// What a user or a client may take of a target, and when it did so last.
+/// Budget of a user or a client for a target, and the time of its last use.
 #[derive(Debug)]
 struct UsedShare {
     budget: ProbeBudget,
@@ -85,6 +85,7 @@ impl TargetShares {
         if total > limits.most || !self.has_room(client, target.ip(), at) {
             return Err(BudgetExceeded::Most(limits));
         }
+        // `totals` counts the probes of each user, so the shared budget has no total.
         let of_all = TargetLimits { most: u64::MAX, ..limits };
         let shared = self.targets.entry(target.ip()).or_insert_with(|| SharedTarget {
             budget: ProbeBudget::new(of_all),
@@ -92,6 +93,7 @@ impl TargetShares {
             clients: BTreeMap::new(),
             taken_at: at,
         });
+        // The limits may differ from those of the last train: a permission has a last day.
         shared.budget = shared.budget.clone().with_limits(of_all);
         shared.take(client, of_all, lengths, at)?;
         self.of_users.entry(client.user).or_default().insert(target.ip());
@@ -100,7 +102,7 @@ impl TargetShares {
         Ok(())
     }
 
-    /// Whether a target is known, or there is room for one more of this client and of its user.
+    /// Returns whether a target is known, or there is room for one more of this client and of its user.
     fn has_room(&mut self, client: ProbingClient, target: IpAddr, now: MonoTime) -> bool {
         let has_client_room = self
             .of_clients
@@ -133,14 +135,14 @@ impl TargetShares {
         }
     }
 
-    /// Forgets targets that nobody has probed lately, so that memory is bounded by what is in use.
+    /// Forgets targets that no client has probed lately, so that memory is bounded by the targets in use.
     fn forget_idle(&mut self, now: MonoTime) {
         self.forgotten_at = now;
         let of_users = &mut self.of_users;
         self.targets.retain(|target, shared| {
             shared.clients.retain(|_, share| share.is_active(now));
             let is_full = shared.budget.is_full(now);
-            // A share whose user has gone is kept with the debt of the target, so that nobody else answers for it.
+            // A share whose user has gone is kept with the debt of the target, so that no other user pays for it.
             shared.users.retain(|user, share| {
                 let is_kept = share.is_active(now) || !is_full;
                 if !is_kept && let Some(targets) = of_users.get_mut(user) {
@@ -161,6 +163,7 @@ impl SharedTarget {
         lengths: &[u32],
         at: MonoTime,
     ) -> Result<(), BudgetExceeded> {
+        // A budget needs times that do not decrease, and another client may have taken its train ahead of time.
         let at = at.max(self.taken_at);
         let all = taken_whole(&self.budget, lengths, at)?;
         let others = self.users.iter().filter(|(user, share)| **user != client.user && share.is_active(at));
@@ -198,7 +201,7 @@ fn with_half_burst(budget: &ProbeBudget, limits: TargetLimits) -> ProbeBudget {
     budget.clone().with_limits(TargetLimits { burst: limits.burst / 2, ..limits })
 }
 
-/// An equal share of the limits for one of so many.
+/// An equal share of the limits for one of `sharers`.
 fn share_of(limits: TargetLimits, sharers: u64) -> TargetLimits {
     TargetLimits {
         probes_per_s: (limits.probes_per_s / sharers).max(1),
@@ -236,7 +239,7 @@ mod tests {
         ProbingClient { id: ClientId(number), user: 1_000 + number }
     }
 
-    /// What each client, of a user of its own, gets of a second in which it wants a probe every so many microseconds.
+    /// Probes that each client gets in a second, if it wants one each given number of microseconds; each has a user of its own.
     fn second(wanted_us: &[u64]) -> Vec<u64> {
         second_of(wanted_us, client)
     }

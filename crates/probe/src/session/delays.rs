@@ -15,7 +15,7 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Why there are no delays.
+/// Reason why there are no delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoDelay {
@@ -53,14 +53,14 @@ pub struct BothWays {
     pub back: DirectionDelays,
     /// Round trips without the reflector's own time.
     pub path: Option<SeriesTimes>,
-    /// Why there are no delays.
+    /// Reason why there are no delays.
     pub no_delay: Option<NoDelay>,
 }
 
 /// This machine's real-time clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnClock {
-    /// How far it is ahead of the monotonic clock.
+    /// Offset against the monotonic clock.
     pub offset_ns: i64,
     /// Error bound of that offset.
     pub bound_ns: u64,
@@ -86,7 +86,7 @@ pub struct ComparedClocks {
     pub fit: ClockFit,
 }
 
-/// Exchanges that are compared together: more of them than a [`ClockComparison`] keeps tell nothing more.
+/// Number of exchanges that are compared together; a [`ClockComparison`] keeps no more of them.
 const BLOCK: usize = 512;
 
 /// Computes the relation of the clocks from the session's own exchanges, block by block. A block without answers has none.
@@ -115,7 +115,7 @@ impl ClockRelation {
         }
     }
 
-    /// Why it does not suffice for delays.
+    /// Returns the reason why the relation does not suffice for delays.
     fn obstacle(&self, told: &DirectionKnowledge) -> Option<NoDelay> {
         match self {
             Self::Utc(OwnClock { error_ns: None, .. }) => Some(NoDelay::ThisClock),
@@ -157,6 +157,7 @@ pub fn both_ways(
     relation: &ClockRelation,
 ) -> BothWays {
     let no_delay = relation.obstacle(told);
+    // The first probe often has to wake up the path, so its times do not count.
     let usual = records.iter().filter(|record| !record.flags.contains(&ProbeFlag::First));
     let fours: Vec<_> = usual.filter_map(|record| FourStamps::of(record, follow_ups)).collect();
     let there: Vec<_> =
@@ -201,7 +202,7 @@ impl FourStamps {
         })
     }
 
-    /// As an exchange of messages.
+    /// Converts the stamps to an exchange of messages.
     fn exchange(&self) -> ClockExchange {
         // Outer ends of our own stamps: an exchange that looks longer than it was makes the relation wider, never wrong.
         ClockExchange {
@@ -304,7 +305,7 @@ mod tests {
         let found = both_ways(&records(), &follow_ups(), &told(false), &relation);
         let (there, back) = (found.there.delay.unwrap(), found.back.delay.unwrap());
         assert_eq!(found.no_delay, None);
-        // 100 there and 43 back, of which nothing tells which is which.
+        // The delays are 100 there and 43 back; the exchanges alone cannot tell the two directions apart.
         assert_eq!((there.min_ns + back.min_ns, there.max_ns - there.min_ns), (150, 5));
         for (delay, truth) in [(there, 100), (back, 43)] {
             assert!(delay.min_ns.abs_diff(truth) <= delay.bound_ns, "{delay:?}");

@@ -12,7 +12,7 @@ pub const SEALED: usize = 112;
 /// The digest covers the bytes before it.
 const COVERED: usize = SEALED - DIGEST;
 
-/// What a sender sends.
+/// Content of a packet from the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StampRequest {
     pub sequence: u32,
@@ -24,7 +24,7 @@ pub struct StampRequest {
     pub session: u16,
 }
 
-/// What a reflector sends back.
+/// Content of a packet from the reflector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StampReflection {
     /// A stateful reflector counts its reflections; a stateless one returns the request's number.
@@ -34,7 +34,7 @@ pub struct StampReflection {
     /// Error of the reflector's clock.
     pub estimate: ErrorEstimate,
     pub session: u16,
-    /// When the request arrived.
+    /// Arrival time of the request.
     pub received: u64,
     pub request: StampRequest,
     /// The hop limit (TTL) that the request arrived with.
@@ -100,6 +100,7 @@ impl StampRequest {
 
     /// `None` if it is too short, or its digest is wrong.
     pub fn read(packet: &[u8], key: Option<&SessionKey>) -> Option<Self> {
+        // The digest comes first: no field of a forged packet is used.
         if !is_sealed(packet, key) {
             return None;
         }
@@ -118,6 +119,7 @@ impl StampReflection {
     pub fn write(&self, key: Option<&SessionKey>, packet: &mut Vec<u8>) {
         begin(key, packet);
         let at = places(key);
+        // A reflection begins with the same fields as a request (RFC 8762, 4.3).
         let own = StampRequest {
             sequence: self.sequence,
             sent: self.sent,
@@ -141,6 +143,7 @@ impl StampReflection {
             sequence: be32(packet, at.request)?,
             sent: be64(packet, at.request_time)?,
             estimate: ErrorEstimate::read(be16(packet, at.request_estimate)?),
+            // The packet has one field for the session number, which both ends share.
             session: own.session,
         };
         Some(Self {
@@ -172,7 +175,7 @@ fn seal(key: Option<&SessionKey>, packet: &mut [u8]) {
     }
 }
 
-/// Whether a packet is long enough, and has a right digest if there is a key.
+/// Returns whether a packet is long enough, and has a right digest if there is a key.
 fn is_sealed(packet: &[u8], key: Option<&SessionKey>) -> bool {
     let Some(head) = packet.get(..length(key)) else { return false };
     key.is_none_or(|key| key.is_right(&[&head[..COVERED]], &head[COVERED..]))

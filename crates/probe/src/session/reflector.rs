@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Most sessions in memory. Before it adds another one, it forgets those that were silent longest.
 const MOST_SESSIONS: usize = 4_096;
-/// Sessions that are forgotten at once. Finding the oldest one costs as much as finding many, and anybody can send from new addresses.
+/// Sessions that are forgotten at once. Finding the oldest one costs as much as finding many, and every sender can use new addresses.
 const FORGOTTEN: usize = MOST_SESSIONS / 8;
 /// Sequence numbers below the highest one that are remembered.
 const WINDOW: u32 = 64;
@@ -25,7 +25,7 @@ const WINDOW: u32 = 64;
 pub struct ReflectorSettings {
     /// Authenticated mode, with this key.
     pub key: Option<SessionKey>,
-    /// Counts reflections for each session, so that senders know the loss of each direction.
+    /// Counts reflections for each session, so that senders can compute the loss of each direction.
     pub is_stateful: bool,
     /// Least mean interval between reflections to one address.
     pub interval: Nanos,
@@ -35,7 +35,7 @@ pub struct ReflectorSettings {
     pub synchronised_ns: Option<u64>,
 }
 
-/// A received request.
+/// A request with the circumstances of its arrival.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrivedRequest<'a> {
     pub bytes: &'a [u8],
@@ -47,19 +47,19 @@ pub struct ArrivedRequest<'a> {
     pub realtime_ns: u64,
     /// Error bound of `realtime_ns`.
     pub bound_ns: u64,
-    /// Its hop limit (TTL), if the kernel tells.
+    /// Its hop limit (TTL), if the kernel reports it.
     pub hops: Option<u8>,
-    /// Its class of service, if the kernel tells.
+    /// Its class of service, if the kernel reports it.
     pub class: Option<u8>,
 }
 
-/// Why a request is not reflected.
+/// Reason why a request is not reflected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReflectionRefusal {
     /// Too short, or the digest is wrong.
     Unreadable,
-    /// Its number was reflected before, or is too old to tell.
+    /// Its number was reflected before, or is too old to check.
     Repeated,
     /// More requests from its address than interval and burst allow.
     TooSoon,
@@ -80,7 +80,7 @@ pub struct PreparedReflection {
 pub struct StampReflector {
     settings: ReflectorSettings,
     sessions: HashMap<(SocketAddr, u16), ReflectorSession>,
-    /// When each address may use its whole burst again.
+    /// Time at which each address may use its whole burst again.
     full_at: HashMap<IpAddr, MonoTime>,
 }
 
@@ -96,7 +96,7 @@ struct ReflectorSession {
 }
 
 impl ReflectorSession {
-    /// Notes a number; `false` if it arrived before, or may have. The sliding window of IPsec's anti-replay check (RFC 4303, 3.4.3).
+    /// Records a number; `false` if it arrived before, or may have. This is the sliding window of IPsec against replays (RFC 4303, 3.4.3).
     fn note(&mut self, number: u32) -> bool {
         if self.received == 0 {
             self.highest = number;
@@ -155,7 +155,7 @@ impl StampReflector {
         if key.is_some_and(|key| !tlv::is_sealed(arrived.bytes, from, key)) {
             return Err(ReflectionRefusal::Unsealed);
         }
-        // Digests come first: nobody without the key can use up the allowance of an address, or fill the memory for sessions.
+        // Digests come first: a sender without the key cannot use up the allowance of an address, or fill the memory for sessions.
         let full_at = self.allowance(arrived).ok_or(ReflectionRefusal::TooSoon)?;
         let name = (arrived.from, request.session);
         self.make_room(name);
@@ -180,7 +180,7 @@ impl StampReflector {
         Ok(PreparedReflection { session: name, sequence, reflection })
     }
 
-    /// When the sender's address may use its whole burst again if this request is reflected; `None` if the burst is used up.
+    /// Time at which the sender's address may use its whole burst again if this request is reflected; `None` if the burst is used up.
     fn allowance(&self, arrived: &ArrivedRequest<'_>) -> Option<MonoTime> {
         let interval = self.settings.interval;
         let full_at = self.full_at.get(&arrived.from.ip()).map_or(arrived.at, |at| (*at).max(arrived.at));
@@ -221,7 +221,7 @@ impl StampReflector {
         }
     }
 
-    /// Takes when a reflection really left. The next reflection of the session carries that time, if its request asks for it.
+    /// Records when a reflection really left. The next reflection of the session carries that time, if its request asks for it.
     pub fn departed(&mut self, ready: &PreparedReflection, realtime_ns: u64, method: u8) {
         if let Some(session) = self.sessions.get_mut(&ready.session) {
             let sent = ready.reflection.request.estimate.format.write(realtime_ns);

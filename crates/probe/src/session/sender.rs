@@ -25,7 +25,7 @@ pub struct SessionSettings {
     pub format: TimeFormat,
     /// Number of the session.
     pub number: u16,
-    /// How far `CLOCK_REALTIME` is ahead of the monotonic clock, to write times with.
+    /// Offset of `CLOCK_REALTIME` against the monotonic clock, to write times with.
     pub realtime_offset_ns: i64,
     /// Largest error of this machine's clock against UTC, as its owner states; `None` if it does not follow UTC.
     pub synchronised_ns: Option<u64>,
@@ -33,7 +33,7 @@ pub struct SessionSettings {
     pub follow_up: bool,
 }
 
-/// What reflections tell beyond the stamps.
+/// Information of reflections beyond their stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DirectionKnowledge {
     /// The reflector counts what it sends back.
@@ -48,20 +48,20 @@ pub struct DirectionKnowledge {
     pub is_far_synchronised: bool,
     /// Largest error of the reflector's clock and stamps, as it reports.
     pub far_error_ns: Option<u64>,
-    /// Reflections whose true departure the next one told.
+    /// Reflections whose true departure the next one reported.
     pub follow_ups: u64,
 }
 
 /// Reflections that were not used, by the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct InvalidReflections {
-    /// Shorter than a reflection is: the far end speaks base TWAMP without padding, or another protocol.
+    /// Answers that are shorter than a reflection: the far end uses base TWAMP without padding, or another protocol.
     pub too_short: u64,
     /// Bytes of the shortest one of those, and of the shortest reflection that can be read.
     pub shortest_bytes: Option<u64>,
     pub needed_bytes: Option<u64>,
     pub wrong_digest: u64,
-    /// With a number or a time that was never sent.
+    /// Reflections with a number or a time that was never sent.
     pub never_sent: u64,
     pub other_session: u64,
 }
@@ -139,13 +139,13 @@ impl StampSender {
         }
     }
 
-    /// When reflections really left, as the next ones told: by the number of the probe, in nanoseconds since 1970 of the far clock.
+    /// True departure times of reflections, as the next ones report them: by probe number, in nanoseconds since 1970 of the far clock.
     pub const fn follow_ups(&self) -> &BTreeMap<u32, u64> {
         &self.follow_ups
     }
 
-    /// What is known of both directions at the end of the session. The numbers of a reflector that counts tell how many requests reached it:
-    /// each number is the count of reflections before it.
+    /// Returns the findings about both directions at the end of the session. A reflector that counts numbers its reflections, so these
+    /// numbers show how many requests reached it.
     pub fn directions(&self) -> DirectionKnowledge {
         // A stateless reflector always returns the request's number. A stateful one does the same until a request is lost on the way there.
         let is_stateful = self.numbers.iter().any(|(request, own)| request != own);
@@ -188,7 +188,7 @@ impl StampSender {
         }
     }
 
-    /// Takes a reflection. Of an invalid one only the reason is used.
+    /// Handles a reflection. An invalid one is counted by its reason and not used.
     fn reflected(&mut self, payload: &[u8], is_sound: bool) -> Option<ProbeReply> {
         let key = self.session.key.clone();
         let key = key.as_ref();
@@ -209,7 +209,7 @@ impl StampSender {
             self.told.invalid.never_sent += 1;
             return None;
         }
-        // A reflector that knows only RFC 8762, or TWAMP, has zeros in place of the session number.
+        // A reflector of RFC 8762 alone, or of TWAMP, sends zeros in place of the session number.
         if ![0, self.session.number].contains(&reflection.session) {
             self.told.invalid.other_session += 1;
             return None;
@@ -272,6 +272,7 @@ impl ProbeMethod for StampSender {
         self.put_tlvs((length as usize).saturating_sub(self.ends.headers() + frame::UDP));
         let (own, port) = self.session.ports;
         self.ends.udp(own, port, &self.packet, frame);
+        // A reflection must return this very time; otherwise it is none of this session.
         self.written.insert(number, sent);
     }
 
@@ -292,7 +293,7 @@ impl ProbeMethod for StampSender {
                 let number = about.rest.first_chunk().copied().map(u32::from_be_bytes);
                 let number =
                     method::quoted(number.filter(|number| self.written.contains_key(number)), what, last)?;
-                // Also "port unreachable": where a ping takes it for the answer of a closed port, no reflector is there.
+                // "Port unreachable" is trouble here, not the answer of a closed port as for a ping: no reflector listens at the port.
                 Some(method::plain(number, ReplyMeaning::Trouble(what), answer.is_sound))
             }
             _ => None,

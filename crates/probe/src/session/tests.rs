@@ -188,7 +188,7 @@ fn a_sender_that_hurries_is_not_answered() {
     assert!(reflect(&mut reflector, &packet, 1_000_000).is_ok());
     assert_eq!(reflect(&mut reflector, &packet, 1_999_999), Err(ReflectionRefusal::TooSoon));
     assert!(reflect(&mut reflector, &packet, 2_000_000).is_ok());
-    // Of a burst as many as are allowed at once, and one more each interval.
+    // A burst gets as many reflections as are allowed at once, and one more for each interval.
     let mut reflector = StampReflector::new(ReflectorSettings { interval, burst: 3, ..settings(None) });
     let mut answered = |at: u64| reflect(&mut reflector, &packet, at).is_ok();
     assert_eq!([0, 0, 0, 0].map(|after| answered(5_000_000 + after)), [true, true, true, false]);
@@ -219,7 +219,7 @@ fn sender(key: Option<SessionKey>) -> StampSender {
     StampSender::new(ends(), session)
 }
 
-/// What a sender reads of a reflection.
+/// Fields that a sender reads of a reflection.
 fn heard(sender: &mut StampSender, payload: &[u8]) -> Option<ProbeReply> {
     let ends = ends();
     let back = FrameEnds { source: ends.target, target: ends.source, ..ends };
@@ -255,7 +255,7 @@ fn both_ends_agree_on_what_was_lost_in_which_direction() {
         let told = sender.directions();
         assert_eq!((told.is_stateful, told.lost_there, told.lost_back), (true, Some(2), Some(1)));
         assert_eq!((replies, told.invalid.total()), (7, 0));
-        // The last reflection's departure is told by none; that of the lost one is nobody's.
+        // No reflection reports the departure of the last one, and the departure of the lost one belongs to no probe.
         assert_eq!(sender.follow_ups().keys().copied().collect::<Vec<_>>(), [0, 1, 5, 7, 8]);
         assert_eq!(sender.follow_ups()[&8], NOW + 5_008 + 70);
     }
@@ -303,7 +303,7 @@ fn a_reflector_that_knows_no_session_numbers_is_understood() {
     let mut frame = Vec::new();
     sender.write(3, MonoTime::from_nanos(1), 100, &mut frame);
     let mut back = reflect(&mut reflector, &frame[42..], 5).unwrap();
-    // Where RFC 8762 has zeros, RFC 8972 has the number.
+    // RFC 8972 puts the number in place of the zeros of RFC 8762.
     back[14..16].copy_from_slice(&[0, 0]);
     assert_eq!(heard(&mut sender, &back).unwrap().number, 3);
     back[14..16].copy_from_slice(&[0, 9]);

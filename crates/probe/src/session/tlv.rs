@@ -11,7 +11,7 @@ pub const HEADER: usize = 4;
 
 /// Flags of a TLV.
 pub mod flags {
-    /// The reflector does not know it. A sender sets this flag, and a reflector clears it.
+    /// The reflector does not support it. A sender sets this flag, and a reflector clears it.
     pub const UNRECOGNIZED: u8 = 0x80;
     /// Its length does not fit its type.
     pub const MALFORMED: u8 = 0x40;
@@ -62,7 +62,7 @@ impl TlvKind {
         }
     }
 
-    /// Whether a value of this type may have this length.
+    /// Returns whether a value of this type may have this length.
     pub const fn fits(self, length: usize) -> bool {
         match self {
             Self::ExtraPadding | Self::Other(_) => true,
@@ -123,7 +123,7 @@ pub fn seal(packet: &mut Vec<u8>, from: usize, key: &SessionKey) {
     ask(packet, TlvKind::Hmac, &digest);
 }
 
-/// Whether a right digest covers the TLVs from `from` on; also if there are none.
+/// Returns whether a right digest covers the TLVs from `from` on; also if there are none.
 pub fn is_sealed(packet: &[u8], from: usize, key: &SessionKey) -> bool {
     let Some(bytes) = packet.get(from..) else { return true };
     let mut last = None;
@@ -149,9 +149,9 @@ pub fn is_sealed(packet: &[u8], from: usize, key: &SessionKey) -> bool {
 pub struct FollowUp {
     /// Number of that reflection.
     pub sequence: u32,
-    /// When it left, in the format of the reflection's times.
+    /// Departure time, in the format of the reflection's times.
     pub sent: u64,
-    /// How it was stamped: 1 by hardware, 2 by local software, 3 by the control plane.
+    /// Timestamping method: 1 hardware, 2 local software, 3 control plane.
     pub method: u8,
 }
 

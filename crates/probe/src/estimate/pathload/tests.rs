@@ -68,7 +68,7 @@ fn streams_that_a_sender_cannot_keep_give_no_number_and_end_soon() {
     assert!(trains < 100, "{trains}");
 }
 
-/// By asking the link: how long a full queue takes.
+/// Asks the link how long a full queue takes.
 fn rate_of(link: &QueuedLink) -> Result<f64, NoAnswer> {
     let mut method = super::super::TrainEstimator::new(5, SHAPE);
     SimulatedPath::new(vec![link.clone()]).run(&mut method);

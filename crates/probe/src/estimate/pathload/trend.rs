@@ -1,4 +1,4 @@
-//! Whether the probes of a stream waited longer and longer.
+//! Tests whether the probes of a stream waited longer and longer.
 //!
 //! Two tests of the medians of groups: how many are higher than the one in front (PCT), and how much of all going up and down was going
 //! up in the end (PDT). Either may miss what the other sees.
@@ -7,7 +7,7 @@
 
 use crate::estimate::gaps::median;
 
-/// What a stream, or a fleet of them, says of its rate.
+/// Verdict of a stream, or of a fleet of streams, on its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DelayTrend {
     /// The rate is above the available rate.
@@ -23,7 +23,7 @@ const PCT: f64 = 0.55;
 const PDT: f64 = 0.4;
 const AROUND: f64 = 0.1;
 
-/// Of the delays of a stream, which differ by less than `noise` for no reason.
+/// Returns the trend of the delays of a stream, which differ by up to `noise` at random.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the root of a count")]
 pub(super) fn of_stream(delays: &[f64], noise: f64) -> DelayTrend {
     // About sqrt(n) groups of sqrt(n) delays, as in pathload: the median of a group hides single outliers.

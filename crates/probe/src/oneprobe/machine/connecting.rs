@@ -54,7 +54,7 @@ impl OneprobeMachine {
         None
     }
 
-    /// Has the server fill its send queue: sends whole requests, with a window for two answers.
+    /// Makes the server fill its send queue: sends whole requests, with a window for two answers.
     pub(super) fn fill_queue(
         &mut self,
         now: u64,
@@ -62,7 +62,7 @@ impl OneprobeMachine {
         asked_at: u64,
         quiet_at: u64,
     ) -> Option<OneprobeStep> {
-        // Once data comes, wait until no more of it is in flight: the first probe needs to know what the server sends next.
+        // Once data comes, wait until no more of it is in flight: the first probe needs the number of the server's next byte.
         if self.connection.has_data {
             if now < quiet_at {
                 return Some(OneprobeStep::Wait(quiet_at));

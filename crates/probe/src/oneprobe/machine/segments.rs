@@ -25,7 +25,7 @@ impl IncomingSegment {
 }
 
 impl OneprobeMachine {
-    /// Takes a segment of the server that arrived at this time.
+    /// Handles a segment of the server that arrived at this time.
     pub fn on_segment(&mut self, segment: &IncomingSegment, at: u64) {
         if let OneprobeState::Connecting { at: called_at, tries } = self.state {
             return self.on_handshake_answer(segment, at, called_at, tries);
@@ -40,7 +40,7 @@ impl OneprobeMachine {
             return self.on_connection_end(at);
         }
         let connection = &mut self.connection;
-        // Between our first number and the end of the pair in flight, which `next` does not include yet.
+        // Valid numbers are those from our first one to the end of the pair in flight, which `next` does not include yet.
         let is_ours = !after(connection.first, segment.acknowledgement)
             && !after(
                 segment.acknowledgement,
@@ -75,14 +75,14 @@ impl OneprobeMachine {
         }
     }
 
-    /// While connecting: the server accepts, refuses, or still has the last connection.
+    /// Handles an answer while connecting: the server accepts, refuses, or still has the last connection.
     fn on_handshake_answer(&mut self, segment: &IncomingSegment, at: u64, called_at: u64, tries: u32) {
         let first = self.connection.first;
         let is_for_us = segment.has(flags::ACK) && segment.acknowledgement == first.wrapping_add(1);
         if is_for_us && segment.has(flags::RST) {
             self.fail(OneprobeFailure::Refused);
         } else if is_for_us && segment.has(flags::SYN) {
-            // Karn's rule (RFC 6298, 3): after a second SYN, nobody knows which one this answers.
+            // Karn's rule (RFC 6298, 3): after a second SYN, the SYN that this answers is unknown.
             if tries == 1 {
                 let took = at.saturating_sub(called_at);
                 self.report.handshakes.push(took);
@@ -147,7 +147,7 @@ impl OneprobeMachine {
         }
     }
 
-    /// Whether a segment can be the server's answer to a question of that time.
+    /// Returns whether a segment can be the server's answer to a question of that time.
     fn is_state_answer(&self, segment: &IncomingSegment, at: u64, asked_at: u64) -> bool {
         segment.length == 0 && at > asked_at && !after(self.connection.expected, segment.sequence)
     }
