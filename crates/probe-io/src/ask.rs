@@ -23,7 +23,7 @@ use std::fmt;
 
 /// Time between the call and the first departure, so that the first probe is not late.
 const HEAD_START: Nanos = Nanos::from_millis(5);
-/// How long to listen after the last expected answer, for duplicates and late errors.
+/// Time to listen after the last expected answer, for duplicates and late errors.
 const LINGER: Nanos = Nanos::from_millis(50);
 
 /// Probes to one target.
@@ -42,7 +42,7 @@ impl fmt::Debug for ProbeLine<'_> {
     }
 }
 
-/// Why a line has no more probes.
+/// Reason why a line has no more probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnd {
     Done,
@@ -73,7 +73,7 @@ pub enum AskEvent<'a> {
     Ended { line: usize, end: LineEnd },
 }
 
-/// What became of a line.
+/// Outcome of a line.
 #[derive(Debug)]
 pub struct LineOutcome {
     pub series: ProbeSeries,
@@ -82,9 +82,9 @@ pub struct LineOutcome {
 
 #[derive(Clone, Copy)]
 pub struct AskOptions<'a> {
-    /// How long an answer may take.
+    /// Time limit for an answer.
     pub answer: Nanos,
-    /// Whether to stop now.
+    /// Returns true when the series is to stop.
     pub stop: &'a dyn Fn() -> bool,
 }
 
@@ -114,7 +114,7 @@ pub fn run(
     run_from(now() + HEAD_START, lines, ears, patience, tell)
 }
 
-/// The same with departure times counted from `start`.
+/// Sends all probes and receives their answers, with departure times counted from `start`.
 pub fn run_from(
     start: MonoTime,
     lines: &mut [ProbeLine<'_>],
@@ -158,7 +158,7 @@ struct AskedProbe<'a, 'm> {
     line: &'a mut ProbeLine<'m>,
     series: ProbeSeries,
     end: Option<LineEnd>,
-    /// The first probes of the series, those that had the whole patience to be answered.
+    /// Number of first probes of the series whose time to be answered is over.
     settled: usize,
 }
 
@@ -184,7 +184,7 @@ impl AskedProbe<'_, '_> {
     }
 }
 
-/// When it left at the latest: that may be long after its planned time if this thread had no processor.
+/// Latest possible departure of a probe: long after its planned time if this thread had no processor.
 fn left(record: &ProbeRecord) -> MonoTime {
     record.handed_over.map_or(record.planned, |stamp| record.planned.max(MonoTime::from_nanos(stamp.hi)))
 }
@@ -193,7 +193,7 @@ struct AskState<'a, 'l, 'm> {
     lines: Vec<AskedProbe<'l, 'm>>,
     ears: &'a mut [PacketListener],
     patience: AskOptions<'a>,
-    /// What had arrived by then has been handled.
+    /// Frames that had arrived by then have been handled.
     heard_until: MonoTime,
     tell: &'a mut dyn FnMut(AskEvent<'_>),
     frame: Vec<u8>,
@@ -207,7 +207,7 @@ impl AskState<'_, '_, '_> {
     /// Listens until shortly before the departure time, then sends.
     fn send(&mut self, line: usize, probe: usize, at: MonoTime) -> Result<(), Error> {
         let lead = self.lines[line].line.dispatcher.lead();
-        // Once at least: a probe that is overdue is no reason to leave answers in the ring.
+        // Listen at least once: an overdue probe is no reason to leave answers in the ring.
         loop {
             self.listen((at - lead).since(now()))?;
             if self.is_over() {
@@ -217,7 +217,7 @@ impl AskState<'_, '_, '_> {
                 break;
             }
         }
-        // After listening: an answer that came meanwhile may have ended the line, and counts before its loss is judged.
+        // Loss is judged after listening: an answer that came meanwhile may have ended the line, and counts before that.
         self.judge(line);
         let asked = &mut self.lines[line];
         if asked.end.is_some() {
@@ -282,7 +282,7 @@ impl AskState<'_, '_, '_> {
         Ok(())
     }
 
-    /// After the last probe: listens until all are answered and a little longer, or until the patience ends.
+    /// Listens after the last probe until all are answered and a little longer, or until the time limit ends.
     fn hear_the_last(&mut self) -> Result<(), Error> {
         let begun = now();
         let last = self.lines.iter().filter_map(|asked| asked.series.records().last()).map(left).max();

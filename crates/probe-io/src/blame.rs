@@ -1,4 +1,4 @@
-//! Whose fault the errors of this crate are.
+//! Assigns the blame for the errors of this crate.
 
 use crate::Error;
 use packetrig_units::Blame;

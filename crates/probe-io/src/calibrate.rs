@@ -29,14 +29,14 @@ const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
 const MARK: [u8; 4] = *b"prPc";
 const NUMBER: usize = 18;
 const LENGTH: usize = 124;
-/// So many waits without a new frame, and the missing ones count as lost.
+/// Number of waits without a new frame after which the missing ones count as lost.
 const LOOKS: usize = 20;
 
 #[derive(Clone, Copy, Debug)]
 pub struct CalibrationExtent {
     /// Probes with each mechanism.
     pub count: u32,
-    /// Between two probes of a train.
+    /// Time between two probes of a train.
     pub gap: Nanos,
     pub train: u32,
 }
@@ -45,7 +45,7 @@ pub struct CalibrationExtent {
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundMechanism {
     pub mechanism: ReleaseMechanism,
-    /// Why it could not be used; the rest is empty then.
+    /// Reason why it could not be used; the rest is empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
     /// Requests that the mechanism could not fulfil, in words.
@@ -58,22 +58,22 @@ pub struct FoundMechanism {
     pub flagged: u64,
     /// Probes whose stamps were not in order; more than a few mean that the set-up is wrong.
     pub out_of_order: u64,
-    /// From the departure time to the arrival.
+    /// Time from the departure time to the arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_ns: Option<ErrorSpread>,
     /// Error of the distances within trains at arrival, without sign.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spacing_error_ns: Option<ErrorSpread>,
-    /// From the departure time to the release, as the mechanism reports it.
+    /// Time from the departure time to the release, as the mechanism reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_error_ns: Option<ErrorSpread>,
-    /// From the release to the arrival: the error of a release stamp that is used as a departure stamp.
+    /// Time from the release to the arrival: the error of a release stamp that is used as a departure stamp.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_to_arrival_ns: Option<ErrorSpread>,
-    /// From a capture's stamp to the driver's.
+    /// Time from a capture's stamp to the driver's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capture_to_driver_ns: Option<ErrorSpread>,
-    /// From the driver's stamp to the arrival.
+    /// Time from the driver's stamp to the arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver_to_arrival_ns: Option<ErrorSpread>,
 }
@@ -222,7 +222,7 @@ impl CalibrationBench {
             });
             in_vain = if arrived == before { in_vain + 1 } else { 0 };
         }
-        // Not waited for: frames of a block that the kernel has not closed yet are read after the next train and found by their number.
+        // The tap is read without waiting: frames of a block that the kernel has not closed yet are read after the next train.
         self.tap.receive(usize::MAX, &mut |frame| {
             enter(&mut seen.captured, frame.bytes, frame.realtime_ns, offset);
         });
@@ -241,7 +241,7 @@ fn of_train(train: u32, extent: CalibrationExtent) -> impl Iterator<Item = Plann
     })
 }
 
-/// Notes when a calibration frame was seen; `false` if the frame is another one.
+/// Records when a calibration frame was seen; `false` if the frame is another one.
 fn enter(seen: &mut [Option<ProbeStamp>], frame: &[u8], realtime_ns: u64, offset: RealtimeOffset) -> bool {
     if frame.len() != LENGTH || frame[12..14] != ETHER_TYPE || frame[14..NUMBER] != MARK {
         return false;
@@ -306,7 +306,7 @@ impl SeenProbes {
         ErrorSpread::of((0..self.planned.len()).filter_map(value).collect())
     }
 
-    /// How much later than the departure time of a probe a stamp is.
+    /// Lateness of a stamp against the departure time of a probe.
     fn error(&self, stamp: Option<ProbeStamp>, index: usize) -> Option<i64> {
         Some(middle(stamp?) - self.planned[index].as_nanos().cast_signed())
     }
@@ -322,7 +322,7 @@ impl SeenProbes {
         Some(error.saturating_abs())
     }
 
-    /// Whether the stamps contradict the order of a frame's way: handed over, queued, captured, to the driver, arrived.
+    /// Returns whether the stamps contradict the order of a frame's way: handed over, queued, captured, to the driver, arrived.
     fn is_out_of_order(&self, index: usize) -> bool {
         // Stamps are intervals and may overlap. Only a stage that surely ended before the stage in front of it began is a contradiction.
         let gone = &self.gone[index];

@@ -1,6 +1,6 @@
 //! Records the surroundings of a series of probes that may explain it later: kernel, driver, queues, offloads.
 //!
-//! It changes nothing, and leaves out what the system does not tell.
+//! It changes nothing, and leaves out values that the system does not report.
 
 use crate::Error;
 use crate::release::ReleaseOptions;
@@ -12,7 +12,7 @@ use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, kernel, qdisc, sched};
 
-/// How far the real-time clock is ahead of the monotonic one now.
+/// Measures the offset of the real-time clock against the monotonic one.
 pub fn clocks() -> ClockOffset {
     let offset = clock::realtime_offset();
     ClockOffset { offset_ns: offset.offset_ns, bound_ns: offset.bound_ns }
@@ -62,6 +62,7 @@ pub fn header(
         offloads: offloads.map(|offload| offload.name().to_owned()).collect(),
         real_time_share_us: sched::real_time_share(),
         clock_before: before,
+        // The caller replaces it when the last probe has left.
         clock_after: before,
     })
 }

@@ -1,13 +1,13 @@
-//! Errors of probing. The first word of each doc says who is to act: the user, the machine ("World"), or we ("Bug").
+//! Errors of probing. The module `blame` says whether the user, the machine or packetrig itself is at fault.
 
 use packetrig_probe::{BudgetExceeded, PermitRefusal};
 use std::net::IpAddr;
 
-/// Why probes cannot be sent or their answers not be had.
+/// Reason why probes cannot be sent or their answers cannot be received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refused, or cannot.
+    /// The kernel refused a request, or does not support it.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
     /// The interface looks like part of a real network.
@@ -30,7 +30,7 @@ pub enum Error {
     Train {
         mechanism: packetrig_probe::ReleaseMechanism,
         most: usize,
-        /// Bytes of a frame at most.
+        /// Bytes of the longest frame.
         longest: usize,
         frames: usize,
         length: usize,
@@ -38,13 +38,13 @@ pub enum Error {
     /// The thread that sends has panicked.
     #[error("the thread that releases probes ended early")]
     Gone,
-    /// The kernel knows no way to the target.
+    /// The kernel has no route to the target.
     #[error("no route to {0}{place}", place = .1.as_deref().map(|name| format!(" through {name}")).unwrap_or_default())]
     NoRoute(IpAddr, Option<String>),
     /// The hardware address of the next hop is unknown.
     #[error("{0} does not answer ARP or neighbour discovery on {1}")]
     NobodyThere(IpAddr, String),
-    /// More than is allowed.
+    /// The probes exceed a limit of the target.
     #[error(transparent)]
     Limits(#[from] BudgetExceeded),
 }

@@ -5,7 +5,7 @@
 //!                                                 |  Gone: hand-over, release, departure stamps
 //!  answers (a ring with the kernel's stamps) -----+-> Record of every probe
 //! ```
-//! `packetrig_probe` knows what a series of probes says about a path. This crate has the sockets, rings, programs in the kernel
+//! `packetrig_probe` evaluates series of probes. This crate has the sockets, rings, programs in the kernel
 //! and clocks. It uses plain threads, no async.
 //!
 //! Invariant: no frame leaves but through a [`release::ReleaseDispatcher`], or the outlet of a [`service`], which keep the limits of the

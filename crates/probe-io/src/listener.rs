@@ -30,7 +30,7 @@ const BATCH: usize = 256;
 /// Blocks of a ring, at least.
 const BLOCKS: u32 = 64;
 
-/// What to listen for: packets to one of the addresses that are ICMP, or come to the port.
+/// Packets to listen for: ICMP to one of the addresses, and packets to the port there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedPackets {
     pub addresses: Vec<IpAddr>,
@@ -38,13 +38,13 @@ pub struct WantedPackets {
     pub port: Option<u16>,
 }
 
-/// What to listen for when ports are not known in advance: ICMP, TCP and UDP to one of the addresses.
+/// Packets to listen for if ports are not known in advance: ICMP, TCP and UDP to one of the addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketsToAllPorts {
     pub addresses: Vec<IpAddr>,
 }
 
-/// A frame that was heard.
+/// A received frame.
 #[derive(Clone, Copy, Debug)]
 pub struct HeardFrame<'a> {
     /// The frame without FCS.
@@ -74,7 +74,7 @@ impl PacketListener {
         Self::open_holding(location, index, wanted, 0)
     }
 
-    /// The same, with room for this many frames that come while the caller does not listen. Each may take a whole block of the ring,
+    /// Listens with room for this many frames that come while the caller does not read. Each may take a whole block of the ring,
     /// because the kernel closes a block a millisecond after its first frame.
     pub fn open_holding(
         location: &PortLocation,
@@ -105,7 +105,7 @@ impl PacketListener {
         let options = RxOptions {
             blocks: BLOCKS.max(frames + BLOCKS / 4),
             block_bytes: 1 << 16,
-            // The shortest that TPACKET_V3 knows. Stamps are taken at arrival, so it delays only when the program sees a frame.
+            // The shortest timeout of TPACKET_V3. Stamps are taken at arrival, so it delays only when the program sees a frame.
             retire_ms: 1,
             promiscuous: false,
             outgoing: false,
@@ -124,7 +124,7 @@ impl PacketListener {
             self.compared_at = now;
         }
         // The frames below arrived between the last comparison and this one, or a little later. If the real-time clock stepped in
-        // between, nobody knows on which side of the step: a stamp covers both conversions.
+        // between, the side of the step is unknown: a stamp covers both conversions.
         let after = self.offset;
         self.ring.receive(BATCH, &mut |raw| {
             take(HeardFrame {

@@ -1,6 +1,6 @@
 //! Probes a web server with pairs of TCP segments: carries out the steps of the state machine [`packetrig_probe::oneprobe`] on frames.
 //!
-//! The kernel knows nothing of the connection. A silenced port keeps it from answering the server.
+//! The kernel has no state of the connection. A silenced port keeps it from answering the server.
 //!
 //! Invariant: whatever the machine sends goes through the target's dispatcher, so the limits hold for acknowledgements, too.
 
@@ -19,7 +19,7 @@ use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
 
-/// Why a series has no more probes.
+/// Reason why a series has no more probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
@@ -34,7 +34,7 @@ pub enum End {
     Failed(OneprobeFailure),
 }
 
-/// What a series needs of this machine.
+/// The resources of this machine that a series needs.
 #[derive(Debug)]
 pub struct OneprobeTalk<'a> {
     pub way: &'a ProbePath,
@@ -45,7 +45,7 @@ pub struct OneprobeTalk<'a> {
 }
 
 impl OneprobeTalk<'_> {
-    /// Performs a series to its end, and tells each outcome as soon as it is known.
+    /// Runs a series to its end, and reports each outcome as soon as it is known.
     pub fn run(
         &mut self,
         machine: &mut OneprobeMachine,
@@ -61,7 +61,7 @@ impl OneprobeTalk<'_> {
             early = early
                 .or_else(|| stop().then_some(End::Stopped))
                 .or_else(|| self.is_lossy(machine.report().0));
-            // The machine is only told to stop: it still resets its connection, so that the server does not keep it half open.
+            // The machine only gets the request to stop: it still resets its connection, so that the server does not keep it half open.
             if early.is_some() {
                 machine.stop();
             }
@@ -95,8 +95,8 @@ impl OneprobeTalk<'_> {
         let frames: Vec<_> = outs.iter().map(|out| self.frame(out)).collect();
         let at = MonoTime::from_nanos(at);
         let due: Vec<_> = frames.iter().map(|frame| DueFrame { at, frame }).collect();
-        // All or nothing. What the limits refuse now is unsent, and the machine tries again later or counts the probe as unsent. With
-        // half of a pair sent, the server would have data that the machine believes unsent.
+        // The pair is sent whole or not at all. Segments that the limits refuse are unsent, and the machine tries again later or counts the
+        // probe as unsent. With half of a pair sent, the server would have data that the machine believes unsent.
         let lengths = due.iter().map(|due| (Nanos::ZERO, frame_length(due.frame)));
         if !self.dispatcher.earliest(at, lengths).is_ok_and(|begins| begins <= at) {
             return Ok(vec![DepartedFrame::unsent(); due.len()]);
@@ -161,7 +161,7 @@ fn is_from(answer: &ProbeAnswer<'_>, target: std::net::IpAddr, source: std::net:
     (answer.from, answer.to) == (target, source)
 }
 
-/// When the first segment of a pair departed, if both did.
+/// Departure of the first segment of a pair, if both departed.
 fn first_departure(gone: &[DepartedFrame]) -> Option<u64> {
     let [first, second] = gone else { return None };
     second.left_here()?;

@@ -17,11 +17,11 @@ use packetrig_sys::{UnsupportedFeature, clock};
 use packetrig_units::Nanos;
 use std::net::IpAddr;
 
-/// How long the next hop may take to tell its hardware address; the kernel itself asks three times, a second apart.
+/// Time limit for the next hop to answer with its hardware address; the kernel itself asks three times, a second apart.
 const PATIENCE: Nanos = Nanos::from_millis(3_500);
 const POLL: Nanos = Nanos::from_millis(2);
 
-/// Where probes to a target leave.
+/// The way of probes to a target: interface, addresses and next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbePath {
     pub location: PortLocation,
@@ -89,7 +89,7 @@ fn exit(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Error> {
     Ok(loopback.unwrap_or(link))
 }
 
-/// The kernel's choice. It must be an address of the interface, or one of this machine if packets stay inside it.
+/// Returns the source that the kernel chooses. It must be an address of the interface, or of this machine if packets stay inside it.
 fn source(links: &mut NamespaceLinks, route: KernelRoute, to: IpAddr) -> Result<Option<IpAddr>, Error> {
     if route.is_local {
         return Ok(Some(route.source.unwrap_or(to)));
@@ -111,6 +111,7 @@ fn hardware_addresses(
     next: IpAddr,
 ) -> Result<HardwareAddresses, Error> {
     if link.loopback {
+        // Both ends of the loopback interface have the zero address.
         return Ok(HardwareAddresses { own: [0; 6], next: [0; 6] });
     }
     let own = link.mac.ok_or_else(|| UnsupportedFeature {

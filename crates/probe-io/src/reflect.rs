@@ -1,6 +1,6 @@
 //! Runs the far end of STAMP sessions: a socket with the kernel's stamps, and the reflector that decides what is sent back.
 //!
-//! Arrivals are the kernel's stamps. A reflection carries the time right before it is sent. The kernel tells later when it really left;
+//! Arrivals are the kernel's stamps. A reflection carries the time right before it is sent. The kernel reports later when it really left;
 //! if the sender asks for it, the session's next reflection carries that time.
 //!
 //! Invariant: it sends only in answer to a request of an allowed address, and never more bytes than the request had.
@@ -24,7 +24,7 @@ const PENDING: usize = 256;
 const ROUND: usize = 256;
 const LONGEST: usize = 65_535;
 
-/// Requests by what became of them.
+/// Requests, counted by their outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RequestCounts {
     pub requests: u64,
@@ -70,6 +70,7 @@ pub fn run(
                         Some(number) => {
                             counts.reflected += 1;
                             pending.push_back((number, ready));
+                            // A stamp that never comes must not let the list grow without end.
                             if pending.len() > PENDING {
                                 pending.pop_front();
                             }
@@ -85,7 +86,7 @@ pub fn run(
 
 fn arrived<'a>(bytes: &'a [u8], received: &ReceivedPacket, to_port: u16) -> Option<ArrivedRequest<'a>> {
     let realtime_ns = received.stamps.software_ns.unwrap_or_else(clock::wall_clock_ns);
-    // Without a kernel stamp, the packet came at some time since the last wait began.
+    // A packet without a kernel stamp came at some time since the last wait began.
     let bound_ns = if received.stamps.software_ns.is_some() { 1_000 } else { PIECE_NS };
     Some(ArrivedRequest {
         bytes,

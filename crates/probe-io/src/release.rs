@@ -28,22 +28,22 @@ use crate::Error;
 use packetrig_probe::{DepartureStamp, PlannedProbe, ProbeFlag, ProbeRecord, ProbeStamp, ReleaseMechanism};
 use packetrig_units::{MonoTime, Nanos};
 
-/// How a mechanism works. Each mechanism ignores the options that do not concern it.
+/// Options of a mechanism. Each mechanism ignores the options that do not concern it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseOptions {
-    /// How long before its departure time a frame is handed over.
+    /// Time from the hand-over of a frame to its departure time.
     pub ahead: Nanos,
-    /// How much later than asked the kernel may wake the sender (timer slack), and `fq` may release.
+    /// Timer slack: the kernel may wake the sender, and `fq` may release a frame, this much late.
     pub slack: Nanos,
-    /// How long before a departure time the sender stops sleeping and spins.
+    /// Time before a departure at which the sender switches from sleeping to spinning.
     pub spin_from: Nanos,
-    /// Whether to send a few frames over the loopback interface after sleeping, so that the kernel's send path is in the CPU caches.
+    /// Sends a few frames over the loopback interface after sleeping, so that the kernel's send path is in the CPU caches.
     pub warm: bool,
     /// Real-time priority (`SCHED_FIFO`) of the sender; `None`: ordinary.
     pub priority: Option<i32>,
     /// Processor for the sender; `None`: any.
     pub cpu: Option<usize>,
-    /// Whether to ask for departure stamps, which costs time for each frame.
+    /// Requests departure stamps, which cost time for each frame.
     pub stamps: bool,
     /// A probe that is released further than this from its departure time is flagged late or early.
     pub tolerance: Nanos,
@@ -83,12 +83,12 @@ pub struct DueFrame<'a> {
     pub frame: &'a [u8],
 }
 
-/// When a frame left, and doubts about it.
+/// Times at which a frame left, and doubts about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DepartedFrame {
-    /// When it was given to the kernel; `None`: it was not.
+    /// Time of the hand-over to the kernel; `None`: it was not handed over.
     pub handed_over: Option<ProbeStamp>,
-    /// When the mechanism released it.
+    /// Time of the release by the mechanism.
     pub released: Option<ProbeStamp>,
     /// Departure stamps of the system, one for each stage that it stamps.
     pub departures: Vec<DepartureStamp>,
@@ -101,7 +101,7 @@ impl DepartedFrame {
         Self { flags: vec![ProbeFlag::Unsent], ..Self::default() }
     }
 
-    /// When it left on this node's clock, as [`ProbeRecord::left_here`].
+    /// Best known departure on this node's clock, as [`ProbeRecord::left_here`].
     pub fn left_here(&self) -> Option<ProbeStamp> {
         DepartureStamp::last_here(&self.departures).or(self.released).or(self.handed_over)
     }
@@ -114,6 +114,7 @@ impl DepartedFrame {
         for flag in flags {
             record.flag(flag);
         }
+        // The first probe often has to wake up the path, so statistics can leave it out.
         if planned.number == 0 && !record.flags.contains(&ProbeFlag::Unsent) {
             record.flag(ProbeFlag::First);
         }
@@ -125,11 +126,11 @@ impl DepartedFrame {
 pub trait FrameRelease: Send {
     fn mechanism(&self) -> ReleaseMechanism;
 
-    /// Sends a train and adds what became of each frame to `gone`; returns when the last one has left. The caller must be early enough,
+    /// Sends a train and adds the outcome of each frame to `gone`; returns when the last one has left. The caller must be early enough,
     /// by [`Self::lead`] before the first departure time. Frames that are overdue are sent at once and flagged.
     fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
 
-    /// How long before its first departure time a train must be given.
+    /// Time before its first departure at which a train must be given.
     fn lead(&self) -> Nanos {
         Nanos::ZERO
     }
@@ -149,10 +150,10 @@ pub trait ReleasePipeline: Send {
     /// Hands a train over and returns at once; it begins when the one before has left. At most [`MOST_BEGUN`] trains may be unfinished.
     fn begin(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error>;
 
-    /// Waits until the oldest train has left, and adds what became of each frame to `gone`.
+    /// Waits until the oldest train has left, and adds the outcome of each frame to `gone`.
     fn finish(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
 
-    /// How long before its first departure time a train must be begun.
+    /// Time before its first departure at which a train must be begun.
     fn lead(&self) -> Nanos;
 
     /// Bytes of the longest frame that it sends, without FCS.

@@ -21,7 +21,7 @@ const MOST: usize = 400;
 /// Longest wait before it checks whether to stop.
 const PIECE: Nanos = Nanos::from_millis(50);
 
-/// What probes to a target look like.
+/// Content of the probes to a target.
 #[derive(Clone, Debug)]
 pub enum ProbeContent {
     /// Datagrams with the probe's number and the person responsible for it, as far as there is room (RFC 9511).
@@ -29,14 +29,14 @@ pub enum ProbeContent {
         ends: FrameEnds,
         /// Source and target port.
         ports: (u16, u16),
-        /// Who is responsible for it.
+        /// Contact for the probes.
         about: Option<String>,
     },
     Frame(Vec<u8>),
 }
 
-/// Whether a frame may be sent as a probe: an untagged frame of the kind that [`check_frame`] allows, from the interface's own address to the
-/// target's. Nothing else is a probe: options such as a source route would lead it past the target.
+/// Returns whether a frame may be sent as a probe: an untagged frame of the kind that [`check_frame`] allows, from the interface's own
+/// address to the target's. Nothing else is a probe: options such as a source route would lead it past the target.
 pub fn is_between(frame: &[u8], ends: &FrameEnds) -> bool {
     check_frame(frame).is_ok_and(|(_, found)| (found.source, found.target) == (ends.source, ends.target))
 }
@@ -77,7 +77,7 @@ pub struct ProbeAim {
 #[derive(Debug)]
 pub struct SendOutcome {
     pub records: Vec<ProbeRecord>,
-    /// Which limit ended it early, if one did.
+    /// The limit that ended it early, if one did.
     pub refused: Option<BudgetExceeded>,
 }
 
@@ -94,7 +94,7 @@ fn lead_of(aims: &[ProbeAim]) -> Nanos {
     aims.iter().map(|aim| aim.dispatcher.lead()).max().unwrap_or(Nanos::ZERO)
 }
 
-/// The same with departure times counted from `start`. `tell` is called with the number of probes that have just left.
+/// Sends a schedule with departure times counted from `start`. Calls `tell` with the number of probes that have just left.
 pub fn perform_from(
     start: MonoTime,
     schedule: &ProbeSchedule,
@@ -109,6 +109,7 @@ pub fn perform_from(
         aims.len() > 1 || aims.iter().any(|aim| aim.dispatcher.mechanism() == ReleaseMechanism::Ring);
     for (turn, range) in batches(schedule.probes(), single, NEAR + lead).into_iter().enumerate() {
         let probes = &schedule.probes()[range];
+        // A train after a refusal or a stop is recorded as unsent, so each probe of the schedule has its record.
         let ended = sent.refused.is_some() || !wait(start + probes[0].at, lead, stop);
         let aim = turn % aims.len().max(1);
         match aims.get_mut(aim).filter(|_| !ended) {

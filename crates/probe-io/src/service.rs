@@ -5,10 +5,10 @@
 //!  program B ---> intake (checks, one thread each) -> queue -> outlet (one thread) -> release mechanism -> interface
 //!  program C --/                                              \-> report, answers --> program C
 //! ```
-//! The knowledge is in [`packetrig_probe::service`]; this module has the sockets and threads. The protocol is in the crate `release`.
+//! The rules are in [`packetrig_probe::service`]; this module has the sockets and threads. The protocol is in the crate `release`.
 //!
-//! Invariants: only the outlet sends, and it takes each packet from the limits of its target first. No client waits for another one: what
-//! a client does not read waits in its own outbox; with a full one, nothing more is read from it.
+//! Invariants: only the outlet sends, and it takes each packet from the limits of its target first. No client waits for another one:
+//! messages that a client does not read wait in its own outbox; with a full one, nothing more is read from it.
 
 mod admission;
 mod answers;
@@ -66,13 +66,13 @@ pub struct ServiceOptions {
 }
 
 impl ServiceOptions {
-    /// How many users may use the service: root and its own user, beside those who are named.
+    /// Number of users of the service: root and its own user, beside those who are named.
     const fn users(&self) -> usize {
         self.allowed.len() + 2
     }
 }
 
-/// Which targets may be probed now.
+/// Check of a target: whether it may be probed now, and its limits.
 pub type TargetPermission = dyn Fn(IpAddr) -> Result<PermittedTarget, PermitRefusal> + Send + Sync;
 
 /// The interface through which the service sends.
@@ -85,12 +85,12 @@ struct ServiceInterface {
     mechanism: ReleaseMechanism,
     /// Bytes of the longest frame that the mechanism sends.
     longest_frame: usize,
-    /// How long before they are due frames are given to the mechanism.
+    /// Time before their departure at which frames are given to the mechanism.
     lead: Nanos,
 }
 
 impl ServiceInterface {
-    /// How long before they are due packets must be handed over.
+    /// Time before their departure at which packets must be handed over.
     fn handed_over_before(&self) -> Nanos {
         self.lead + outlet::SLICE
     }
@@ -133,6 +133,7 @@ impl ReleaseService {
             lead: outlet::PREPARING + release.lead(),
         };
         let loopback = link.loopback.then(|| open_loopback(location, &permission)).transpose()?.flatten();
+        // With other users allowed, the socket is open to all, and `admission` checks the user of each connection.
         let access = if options.allowed.is_empty() { SocketAccess::OwnUser } else { SocketAccess::AllUsers };
         let paths = TargetPaths::new(interface.clone(), permission);
         let ports = ClientPorts::new(netns.duplicate()?, options.users());
@@ -141,12 +142,12 @@ impl ReleaseService {
         Ok(Self { listener, release, shared, netns, _loopback: loopback })
     }
 
-    /// How long before they are due packets must be handed over.
+    /// Time before their departure at which packets must be handed over.
     pub fn lead(&self) -> Nanos {
         self.shared.interface.handed_over_before()
     }
 
-    /// Serves until `stop` says so. Returns what became of the packets of all clients.
+    /// Serves until `stop` says so. Returns the outcome of the packets of all clients.
     pub fn run(self, stop: &dyn Fn() -> bool) -> Result<Vec<PastClient>, Error> {
         let Self { listener, release, shared, netns, _loopback } = self;
         let outlet = {
@@ -157,7 +158,7 @@ impl ReleaseService {
             })?
         };
         let served = admission::serve_clients(&listener, &shared, &netns, stop, &outlet);
-        // In this order: nothing is taken in any more, the outlet reports everything, and then clients are left.
+        // The order matters: the intake stops first, the outlet reports everything, and then the clients' threads end.
         shared.stop_intake();
         let is_whole = outlet.join().is_ok();
         shared.end();

@@ -1,7 +1,7 @@
-//! Sends trains to a target, one after the other as an estimator requests them, and reports what became of each.
+//! Sends trains to a target, one after the other as an estimator requests them, and reports the outcome of each.
 //!
-//! Only one is under way at a time: the estimator is asked for the next one when the last one has been answered or given up. What a train
-//! says about the path is the estimator's business ([`packetrig_probe::estimate`]).
+//! Only one is under way at a time: the estimator is asked for the next one when the last one has been answered or given up. The estimator
+//! evaluates the trains ([`packetrig_probe::estimate`]).
 //!
 //! Invariant: a train begins only when all of it fits in the limits; it is never cut in two by them.
 
@@ -25,7 +25,7 @@ pub enum ArrivalRule {
     Near,
 }
 
-/// Why no more trains are sent.
+/// Reason why no more trains are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The estimator has what it needs, or gives up.
@@ -43,15 +43,15 @@ pub struct TrainSender<'a> {
     pub dispatcher: ReleaseDispatcher,
     pub ear: PacketListener,
     pub arrival: ArrivalRule,
-    /// How long an answer may take.
+    /// Time limit for an answer.
     pub patience: Nanos,
     series: ProbeSeries,
     sent: u32,
     begun: u32,
-    /// When the last probe was due.
+    /// Departure time of the last probe.
     last: MonoTime,
     is_prohibited: bool,
-    /// How far the far clock seemed to be ahead, by the first probe that it reported.
+    /// Apparent offset of the far clock, by the first probe that it reported.
     far_ahead: Option<u64>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> TrainSender<'a> {
         self.ear
     }
 
-    /// Every probe so far, and what became of them.
+    /// Every probe so far, and their outcomes.
     pub const fn series(&self) -> &ProbeSeries {
         &self.series
     }
@@ -197,11 +197,11 @@ impl<'a> TrainSender<'a> {
         while self.has_unanswered(first) && now() < deadline && !stop() && !self.is_prohibited {
             self.listen(deadline.since(now()))?;
         }
-        // Who had no processor until the time was over finds the answers in the ring.
+        // If this thread had no processor until the deadline, the answers are still in the ring.
         self.listen(Nanos::ZERO)
     }
 
-    /// Whether a probe from `first` on was sent and is not answered.
+    /// Returns whether a probe from `first` on was sent and is not answered.
     fn has_unanswered(&self, first: usize) -> bool {
         self.series.records()[first..]
             .iter()
@@ -220,7 +220,7 @@ impl<'a> TrainSender<'a> {
     }
 }
 
-/// How far the far clock seems to be ahead, the way there included; `None` without an answer.
+/// Apparent offset of the far clock, the way there included; `None` without an answer.
 fn far_clock_ahead(record: &ProbeRecord) -> Option<u64> {
     Some(record.far_arrival?.middle().saturating_sub(record.left_here()?.middle()))
 }

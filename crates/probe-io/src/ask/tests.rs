@@ -108,7 +108,7 @@ fn a_series_ends_when_too_much_is_lost_unless_the_owner_allows_it() {
     assert!((50..70).contains(&counts.sent) && counts.lost == counts.sent, "{counts:?}");
 }
 
-/// As after ten seconds without a processor: all probes are overdue, their answers lie in the ring, and none of them is late.
+/// The state after ten seconds without a processor: all probes are overdue, their answers lie in the ring, and none of them is late.
 #[test]
 fn probes_that_leave_long_after_their_times_are_not_lost() {
     let Some(lab) = ProbeLab::new() else { return };

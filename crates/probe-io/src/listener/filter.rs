@@ -24,7 +24,7 @@ const fn insn(code: u16, k: u32) -> ClassicInsn {
     ClassicInsn { code, jt: 0, jf: 0, k }
 }
 
-/// Skips `then` instructions if what is loaded is `k`, else `other`.
+/// Skips `then` instructions if the loaded value is `k`, else `other`.
 const fn on(k: u32, then: u8, other: u8) -> ClassicInsn {
     ClassicInsn { code: IF_EQUAL, jt: then, jf: other, k }
 }
@@ -40,7 +40,7 @@ pub(super) fn compile(wanted: &WantedPackets) -> Vec<ClassicInsn> {
     compiled(&wanted.addresses, on(port, 0, 1))
 }
 
-/// The same for all ports.
+/// Passes ICMP, TCP and UDP to all ports of each address.
 pub(super) fn compile_all_ports(wanted: &PacketsToAllPorts) -> Vec<ClassicInsn> {
     compiled(&wanted.addresses, on(0, 0, 0))
 }
@@ -57,7 +57,7 @@ fn compiled(addresses: &[IpAddr], port: ClassicInsn) -> Vec<ClassicInsn> {
     program
 }
 
-/// Passes what is wanted of this address; falls through behind its last instruction if the frame has another address.
+/// Passes the wanted frames to this address; falls through behind its last instruction if the frame has another address.
 fn ipv4(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
         // IP protocol: 1 (ICMP) jumps to PASS, 6 (TCP) and 17 (UDP) go on to the destination port, all else jumps to DROP.
@@ -102,7 +102,7 @@ fn ipv6(ip: Ipv6Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     guarded(&conditions, body)
 }
 
-/// What a frame must have at an offset.
+/// A value that a frame must have at an offset.
 struct LoadCondition {
     load: u16,
     at: u32,
@@ -143,7 +143,7 @@ mod tests {
         FilterProgram::new(compiled.iter().map(of).collect()).unwrap()
     }
 
-    /// What passes of an echo, a datagram and a segment to an address and port.
+    /// Returns which of an echo, a datagram and a segment to an address and port pass.
     fn passing(program: &FilterProgram, to: &str, port: u16) -> [bool; 3] {
         let target: IpAddr = to.parse().unwrap();
         let from = if target.is_ipv4() { "192.0.2.9" } else { "2001:db8::9" };

@@ -9,13 +9,13 @@ use packetrig_sys::netns::NetNs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-/// Of sixty probes at least so many tell something: a machine that is away for 0.1 s makes a probe ambiguous.
+/// Least number of conclusive probes out of sixty: a machine that is away for 0.1 s makes a probe ambiguous.
 const LEAST_TOLD: u64 = 48;
 
 const MANNER: OneprobeOptions =
     OneprobeOptions { count: 60, every_ns: 50_000_000, payload: 300, answer: 536, seed: 1 };
 
-/// A server that answers every connection with so many bytes, as often as it is asked.
+/// A server that answers every request with this many bytes.
 fn serve(lab: &ProbeLab, bytes: usize) -> u16 {
     let far = NetNs::open(&lab.far).unwrap();
     let listener = far.run_in(|| TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
@@ -132,7 +132,7 @@ fn what_is_lost_and_overtaken_on_the_way_there_is_told_from_the_kernels_answers(
         assert_eq!((forward, reverse.lost()), (expected, 0), "{outcome:?}");
         lost += forward.lost();
     }
-    // Of sixty, six pairs change their order and thirty-six keep it.
+    // Six of the sixty pairs change their order, and thirty-six keep it.
     assert_eq!(report.forward.lost, lost);
     assert!(report.forward.reordered > 0 && lost > 0 && report.forward.ordered >= LEAST_TOLD - 18);
 }

@@ -103,7 +103,7 @@ fn what_comes_to_a_hushed_port_is_heard_and_not_answered() {
         AnswerContent::Tcp(tcp) => Some((tcp.flags, tcp.acknowledgement)),
         _ => None,
     };
-    // An ear at the far end hears what we send: the first segment, and no reset behind it.
+    // A listener at the far end receives what we send: the first segment, and no reset behind it.
     let there = PortLocation { namespace: Some(lab.far.clone()), interface: "b".into() };
     let index = NamespaceLinks::open(&far).unwrap().by_name("b").unwrap().index;
     let wanted = WantedPackets { addresses: vec![way.ends.target], port: Some(target_port) };

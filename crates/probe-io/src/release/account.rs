@@ -11,7 +11,7 @@ use packetrig_sys::ethtool::StampAbilities;
 use packetrig_sys::stamping::{self, KernelReport, PacketStamps, WantedStamps};
 use packetrig_units::{MonoTime, Nanos};
 
-/// How long after the last frame a stamp may still come.
+/// Time after the last frame in which a stamp may still come.
 const PATIENCE: Nanos = Nanos::from_millis(20);
 const LOOK: Nanos = Nanos::from_micros(100);
 
@@ -161,7 +161,7 @@ fn judge(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
         .filter(|d| d.stage > DepartureStage::Queue && d.stamp.clock == StampClock::Monotonic);
     let left = own.clone().max_by_key(|departure| departure.stage).map(|departure| departure.stamp);
     if let Some(left) = gone.released.or(left) {
-        // For "early", the earliest upper bound of all stamps decides: a driver's stamp is often narrower than the call around it.
+        // The earliest upper bound of all stamps decides "early": a driver's stamp is often narrower than the call around it.
         let earliest = own.map(|departure| departure.stamp.hi).fold(left.hi, u64::min);
         if left.lo > (due + tolerance).as_nanos() {
             gone.flags.push(ProbeFlag::Late);
@@ -187,7 +187,7 @@ fn own_stamp(gone: &DepartedFrame, stage: DepartureStage) -> Option<ProbeStamp> 
     own.find(|departure| departure.stage == stage).map(|departure| departure.stamp)
 }
 
-/// Whether one of the known stamps ended before the one in front of it began.
+/// Returns whether one of the known stamps ended before the one in front of it began.
 fn is_backwards(stamps: &[Option<ProbeStamp>]) -> bool {
     let known: Vec<ProbeStamp> = stamps.iter().flatten().copied().collect();
     known.windows(2).any(|two| two[0].lo > two[1].hi)

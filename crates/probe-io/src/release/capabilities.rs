@@ -7,11 +7,11 @@ use crate::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::{DepartureStage, ReleaseMechanism};
 
-/// Whether a mechanism works at an interface.
+/// A mechanism and its usability at an interface.
 #[derive(Debug)]
 pub struct MechanismCapability {
     pub mechanism: ReleaseMechanism,
-    /// Why it cannot be used; `None`: it can.
+    /// Reason why it cannot be used; `None`: it can.
     pub obstacle: Option<Error>,
     /// Stages of a departure that are stamped. The release itself is always known, except with `fq`, `etf` and `launch`.
     pub stages: Vec<DepartureStage>,
@@ -31,6 +31,7 @@ pub fn capabilities(location: &PortLocation) -> Result<Vec<MechanismCapability>,
 fn attempt(location: &PortLocation, place: &ReleasePlace, mechanism: ReleaseMechanism) -> Result<(), Error> {
     let manner = ReleaseOptions::usual();
     match mechanism {
+        // Opened without the worker's thread: loading the program alone shows whether the kernel takes it.
         ReleaseMechanism::Gate => gate::GateRelease::open(place, &manner).map(drop),
         ReleaseMechanism::Live => live::LiveRelease::open(place, &manner).map(drop),
         ReleaseMechanism::Fq | ReleaseMechanism::Etf | ReleaseMechanism::Launch => {
@@ -44,6 +45,7 @@ fn attempt(location: &PortLocation, place: &ReleasePlace, mechanism: ReleaseMech
 }
 
 fn stages(place: &ReleasePlace, mechanism: ReleaseMechanism) -> Vec<DepartureStage> {
+    // No kernel stamp is taken of a live frame. The program's next call bounds the time at which the driver got it.
     if mechanism == ReleaseMechanism::Live {
         return vec![DepartureStage::Driver];
     }

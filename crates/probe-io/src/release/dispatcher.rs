@@ -29,12 +29,12 @@ impl fmt::Debug for ReleaseDispatcher {
 }
 
 impl ReleaseDispatcher {
-    /// Keeps `budget` in front of `release`.
+    /// Checks `budget` before each frame that goes to `release`.
     pub fn new(release: Box<dyn FrameRelease>, budget: ProbeBudget) -> Self {
         Self { release, budget, gate: SendGate::open() }
     }
 
-    /// The same behind the gate of a lease.
+    /// Puts the dispatcher behind the gate of a lease.
     #[must_use]
     pub fn behind(self, gate: SendGate) -> Self {
         Self { gate, ..self }
@@ -44,8 +44,8 @@ impl ReleaseDispatcher {
         self.release.mechanism()
     }
 
-    /// How long before its first departure time a caller must begin with a train: its frames take time to write, and the mechanism wants it
-    /// early.
+    /// Time before its first departure at which a caller must begin with a train: its frames take time to write, and the mechanism needs
+    /// them early.
     pub fn lead(&self) -> Nanos {
         MAKING + self.release.lead()
     }
@@ -55,7 +55,7 @@ impl ReleaseDispatcher {
         self.release.remarks()
     }
 
-    /// When a train may begin, see [`ProbeBudget::earliest`].
+    /// Returns the time at which a train may begin, see [`ProbeBudget::earliest`].
     pub fn earliest(
         &self,
         at: MonoTime,
@@ -71,6 +71,7 @@ impl ReleaseDispatcher {
         gone: &mut Vec<DepartedFrame>,
     ) -> Result<Option<BudgetExceeded>, Error> {
         let mut refused = None;
+        // The gate comes first: a train that it stops takes nothing from the budget.
         if self.gate.left() == Some(Nanos::ZERO) {
             gone.resize(gone.len() + train.len(), DepartedFrame::unsent());
             return Ok(Some(BudgetExceeded::Lease));
@@ -84,6 +85,7 @@ impl ReleaseDispatcher {
             .count();
         let before = gone.len();
         self.release.release(&train[..allowed], gone)?;
+        // Callers match frames and entries by position, so each frame needs one.
         gone.resize(before + train.len(), DepartedFrame::unsent());
         Ok(refused)
     }

@@ -50,7 +50,7 @@ impl GateRelease {
     }
 }
 
-/// How long before its departure time a frame is handed over, limited to what the program may hold.
+/// Time from the hand-over of a frame to its departure, limited to the time for which the program may hold it.
 pub(super) fn most_ahead(ahead: Nanos) -> Nanos {
     ahead.min(Nanos::new(hold::MOST_HELD_NS - MARGIN.as_u64()))
 }
@@ -76,6 +76,7 @@ impl Line for GateRelease {
             let due = train.at(index);
             let early = due - self.ahead;
             let at = if self.sleeps { pace.sleep(early, due).at } else { pace.spin(early).at };
+            // Read before the call, because the program counts the frame while the call runs.
             let number = self.held_by.passed();
             let sent = self.socket.send_at(train.frame(index), due.as_nanos());
             let call = ProbeStamp::between(StampSource::Program, at, now());

@@ -19,7 +19,7 @@ use std::ops::Range;
 
 /// Frames with shorter distances than this are sent in one call. In between, the processor does nothing else.
 const NEAR: Nanos = Nanos::from_micros(300);
-/// So many calls without a frame sent, and the frame counts as stuck.
+/// Number of calls without a frame sent after which the frame counts as stuck.
 const CALLS: usize = 100;
 
 pub(super) struct LiveRelease {
@@ -31,7 +31,7 @@ pub(super) struct LiveRelease {
 
 /// The result of one call.
 struct SendCall {
-    /// Whether the driver got all frames of the call at once.
+    /// True if the driver got all frames of the call at once.
     together: bool,
     /// One more than the number of its last frame.
     end: u64,
@@ -39,7 +39,7 @@ struct SendCall {
 
 impl LiveRelease {
     pub(super) fn open(place: &ReleasePlace, manner: &ReleaseOptions) -> Result<Self, Error> {
-        // Kernels before 6.3 do not tell the features of a driver: try it there.
+        // Kernels before 6.3 do not report the features of a driver: try it there.
         let can =
             netdev::xdp_features(&place.netns, place.link.index).map_or(true, |features| features.transmit);
         if !can {

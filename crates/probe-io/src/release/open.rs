@@ -24,7 +24,7 @@ pub fn open(
     Ok(Box::new(open_worker(location, mechanism, manner)?))
 }
 
-/// The same for trains that follow each other closely.
+/// Opens a mechanism for trains that follow each other closely.
 pub fn open_pipeline(
     location: &PortLocation,
     mechanism: ReleaseMechanism,
@@ -73,7 +73,7 @@ pub(super) fn flag_if_no_room(
     }
 }
 
-/// How far the frames of a train were given to the kernel.
+/// Frames of a train that were given to the kernel, and the result.
 pub(super) struct SentFrames {
     /// Frames before the first that the kernel refused for another reason than lack of room.
     pub(super) count: usize,

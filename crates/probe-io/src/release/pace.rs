@@ -13,13 +13,13 @@ use packetrig_units::{MonoTime, Nanos};
 
 const WINDOW: Nanos = Nanos::from_millis(1_000);
 const MOST_SPUN: Nanos = Nanos::from_millis(500);
-/// If two clock readings of a spin are further apart than this, something else had the processor in between.
+/// Distance of two clock readings of a spin above which something else had the processor in between.
 pub(super) const STOLEN: Nanos = Nanos::from_micros(20);
 
-/// After a longer sleep than this the CPU caches count as cold.
+/// Length of a sleep after which the CPU caches count as cold.
 const COLD: Nanos = Nanos::from_micros(200);
 
-/// How a wait ended.
+/// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaitOutcome {
     /// The reading of the clock that ended it.
@@ -90,7 +90,7 @@ impl ReleasePace {
         waited
     }
 
-    /// Notes that a program in the kernel spun on this processor on our behalf.
+    /// Records that a program in the kernel spun on this processor on our behalf.
     pub(super) fn note_spun(&mut self, from: MonoTime, to: MonoTime) {
         self.duty.add(from, to);
         self.heed_duty();
@@ -124,7 +124,7 @@ enum PaceTurn {
     Work,
 }
 
-/// How much has been spun in this window.
+/// Time spent spinning in this window.
 #[derive(Debug)]
 struct SpinBudget {
     window: MonoTime,

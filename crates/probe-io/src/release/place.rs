@@ -20,6 +20,7 @@ impl ReleasePlace {
     pub(super) fn open(location: &PortLocation) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+        // A driver that cannot report its stamps counts as one that takes none.
         let stamps = EthtoolCalls::open(&netns)?.timestamping(&link.name).unwrap_or_default();
         let name = match &location.namespace {
             Some(namespace) => format!("{namespace}/{}", link.name),

@@ -19,7 +19,7 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// The number of `CLOCK_TAI`.
 const TAI: i32 = 11;
-/// Frames that `fq` holds of one socket (`flow_limit`), unless the kernel tells another number.
+/// Frames that `fq` holds of one socket (`flow_limit`), unless the kernel reports another number.
 const FLOW_LIMIT: usize = 100;
 
 pub(super) struct QueuedRelease {
@@ -29,7 +29,7 @@ pub(super) struct QueuedRelease {
     clock: ReleaseClock,
     /// Frames that may wait at once.
     most: usize,
-    /// How late the discipline may release a frame.
+    /// Largest lateness with which the discipline releases a frame.
     slack: Nanos,
     times: Vec<u64>,
 }
@@ -94,7 +94,7 @@ impl QueuedRelease {
     }
 }
 
-/// How far `CLOCK_TAI` is ahead of `CLOCK_MONOTONIC`: whole seconds beside the real-time clock, which is compared.
+/// Offset of `CLOCK_TAI` against `CLOCK_MONOTONIC`: whole seconds beside the real-time clock, which is compared.
 fn tai_ahead() -> u64 {
     const SECOND: u64 = 1_000_000_000;
     // The two calls are some nanoseconds apart, and the true difference is a whole number of leap seconds: so round.
@@ -118,7 +118,7 @@ impl Line for QueuedRelease {
         self.times = times;
         let sent = send_each(gone, |index, gone| {
             let early = train.at(index) - self.ahead;
-            // At most `most` frames may wait in the discipline: frame n is handed over when frame n - most has surely left.
+            // The discipline holds at most `most` frames: frame n is handed over when frame n - most has surely left.
             let room = index.checked_sub(self.most).map(|before| train.at(before) + self.slack);
             let at = sleep(room.map_or(early, |room| room.max(early))).at;
             let sent = self.socket.send_at(train.frame(index), self.times[index]);
@@ -150,7 +150,7 @@ mod tests {
         let before = clock::monotonic_ns() + ahead;
         let tai = clock::tai_ns();
         let after = clock::monotonic_ns() + ahead;
-        // As far as the clocks could be compared.
+        // The clocks cannot be compared better than this.
         assert!(before <= tai + 1_000_000 && tai <= after + 1_000_000, "{before} {tai} {after}");
     }
 }

@@ -8,7 +8,7 @@ use packetrig_sys::bpf::BpfAttachment;
 use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_sys::{clock, xdp};
 
-/// A cable and an ear at its far end.
+/// A cable with a receive ring at its far end.
 struct Lab {
     /// Lets live frames arrive.
     pass: Option<BpfAttachment>,
@@ -29,7 +29,7 @@ impl Lab {
         self.cable.at("a")
     }
 
-    /// As the far end has to be for live frames; `false` without the rights for it.
+    /// Prepares the far end for live frames; `false` without the rights for it.
     fn take_live_frames(&mut self) -> bool {
         match xdp::pass(&self.cable.netns, self.cable.index("b"), "b") {
             Ok(pass) => self.pass = Some(pass),
@@ -93,7 +93,7 @@ fn holds(
         for (n, (gone, (_, arrived))) in gone.iter().zip(&received).enumerate() {
             let released = gone.released.unwrap();
             assert!(released.lo <= released.hi && released.hi <= ended, "{mechanism} {n}: {gone:?}");
-            // What a train at once is about is its first instant.
+            // Only the first departure time of a train that leaves at once counts.
             let due = if mechanism == ReleaseMechanism::Ring { at(0) } else { at(n) };
             assert!(released.lo >= due.as_nanos(), "{mechanism} {n}: released early: {gone:?}");
             assert!(*arrived >= released.lo, "{mechanism} {n}: {arrived} before {gone:?}");
@@ -144,7 +144,7 @@ fn a_ring_hands_a_whole_train_over_at_its_first_instant() {
     let gone = holds(&mut lab, ReleaseMechanism::Ring, ReleaseOptions::usual(), Nanos::ZERO);
     are_stamped(&gone, &[DepartureStage::Driver]);
     assert!(gone.chunks(40).all(|train| train.iter().all(|gone| gone.released == train[0].released)));
-    // What a ring cannot do it says: later instants are not kept.
+    // The ring does not keep later departure times, and it says so.
     let mut release = open(&lab.location(), ReleaseMechanism::Ring, ReleaseOptions::usual()).unwrap();
     let start = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_millis(2);
     let frame = &frames(1)[0];

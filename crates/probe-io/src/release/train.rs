@@ -8,7 +8,7 @@ use packetrig_units::MonoTime;
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrainRelease {
     bytes: Vec<u8>,
-    /// When each frame is due, and where its bytes end.
+    /// Departure time of each frame, and the offset at which its bytes end.
     probes: Vec<(MonoTime, usize)>,
 }
 
@@ -27,18 +27,19 @@ impl TrainRelease {
         self.probes.len()
     }
 
-    /// When frame `index` is due.
+    /// Departure time of frame `index`.
     pub(super) fn at(&self, index: usize) -> MonoTime {
         self.probes[index].0
     }
 
     /// The bytes of frame `index`.
     pub(super) fn frame(&self, index: usize) -> &[u8] {
+        // A frame begins where the one before it ends.
         let start = index.checked_sub(1).map_or(0, |before| self.probes[before].1);
         &self.bytes[start..self.probes[index].1]
     }
 
-    /// Bytes of the longest.
+    /// Bytes of the longest frame; zero without frames.
     pub(super) fn longest(&self) -> usize {
         (0..self.len()).map(|index| self.frame(index).len()).max().unwrap_or(0)
     }

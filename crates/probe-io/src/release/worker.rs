@@ -25,7 +25,7 @@ pub(super) trait Line: Send {
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error>;
 
-    /// How long before the first departure time it has to begin.
+    /// Time before the first departure at which it has to begin.
     fn lead(&self) -> Nanos {
         Nanos::ZERO
     }
@@ -103,6 +103,7 @@ impl ReleaseWorker {
             Ok(remarks) => worker.remarks = remarks,
             Err(_) => return Err(worker.end()),
         }
+        // Live frames get no stamp of the card, so its stamping stays as it is for them.
         if manner.stamps && place.stamps.tx_hardware && mechanism != ReleaseMechanism::Live {
             match CardStamping::make(&place.netns, &place.link.name) {
                 Ok(card) => worker.card = Some(card),
@@ -162,6 +163,7 @@ impl FrameRelease for ReleaseWorker {
     }
 
     fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+        // Mechanisms read the first departure time, which an empty train does not have.
         if train.is_empty() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
-//! Takes connections in: says who may be a client, and starts a thread for each.
+//! Admits connections: checks the rights of their users, and starts a thread for each client.
 //!
-//! A user may open so many connections at once, and so many a second. Those beyond that wait, so that programs that connect again and
-//! again cannot use up a processor. Others are served meanwhile.
+//! Each user may open a limited number of connections at once and per second. Those beyond that wait, so that programs that connect again
+//! and again cannot use up a processor. Others are served meanwhile.
 
 use super::PIECE_NS;
 use super::ServiceOptions;
@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 pub(super) const MOST_CLIENTS: usize = 64;
 /// The smallest and the largest part of a user.
 const CLIENTS_OF_USER: std::ops::RangeInclusive<usize> = 4..=16;
-/// Clients of each user other than root at a time, where so many users may use the service.
+/// Number of clients of each user other than root at a time, if this many users may use the service.
 pub(super) fn clients_of_user(users: usize) -> usize {
     (MOST_CLIENTS / users.max(1)).clamp(*CLIENTS_OF_USER.start(), *CLIENTS_OF_USER.end())
 }
@@ -89,7 +89,7 @@ struct Entrance<'a> {
 }
 
 impl Entrance<'_> {
-    /// Has a connection wait to be served, unless its user may not use the service.
+    /// Lets a connection wait to be served, unless its user may not use the service.
     fn take(&mut self, stream: SeqpacketStream) {
         let peer = stream.peer().ok();
         let rights = peer.and_then(|peer| Some((peer, rights(peer.user, &self.shared.options)?)));
@@ -107,12 +107,13 @@ impl Entrance<'_> {
     }
 
     fn refuse(&mut self, stream: SeqpacketStream, code: ProtocolErrorCode, text: String) {
+        // Others are closed without an answer: refusals must not use up memory.
         if self.refused.len() < MOST_REFUSED {
             self.refused.push(RefusedConnection::new(stream, code, text));
         }
     }
 
-    /// Serves connections that have waited long enough. Says whether all were served.
+    /// Serves connections that have waited long enough. Returns whether all were served.
     fn admit_waiting(&mut self) -> Result<bool, Error> {
         self.refused.retain(RefusedConnection::is_open);
         self.threads.retain(|thread| !thread.is_finished());
@@ -153,6 +154,7 @@ impl Entrance<'_> {
             inside.remove(&served);
             Ok(())
         });
+        // Without its thread, no one else would remove the client, and its user would lose a connection for good.
         if thread.is_err() {
             self.shared.remove(&connection);
         }
@@ -161,13 +163,13 @@ impl Entrance<'_> {
     }
 }
 
-/// Connections that were refused and have not been told yet.
+/// Refused connections that have not got their answer yet.
 const MOST_REFUSED: usize = 16;
-/// How long a refused program has to introduce itself.
+/// Time limit for a refused program to introduce itself.
 const REFUSED_WITHIN: Nanos = Nanos::from_secs(1);
 
-/// A program that cannot be a client. It is told so when it has introduced itself: a connection that closes before has an unread message,
-/// and the kernel then reports an error in place of the answer.
+/// A program that cannot be a client. It gets the answer when it has introduced itself: a connection that closes before has an unread
+/// message, and the kernel then reports an error in place of the answer.
 pub(super) struct RefusedConnection {
     stream: SeqpacketStream,
     since: MonoTime,
@@ -180,7 +182,7 @@ impl RefusedConnection {
         Self { stream, since: now(), message }
     }
 
-    /// Whether it still has to be told.
+    /// Returns whether it still has to get its answer.
     pub(super) fn is_open(&self) -> bool {
         match self.stream.receive(&mut [0; 64]) {
             Ok(ReceivedMessage::Nothing) => now().since(self.since) < REFUSED_WITHIN,
@@ -194,9 +196,9 @@ impl RefusedConnection {
     }
 }
 
-/// `None`: the user may not use the service.
+/// Returns the rights of a user; `None`: the user may not use the service.
 pub(super) fn rights(user: u32, options: &ServiceOptions) -> Option<ClientRights> {
-    /// Of root and of the user of the service.
+    /// Priority of root and of the user of the service.
     const HIGHEST: u8 = 7;
     if user == 0 || user == ThreadRights::current().user {
         return Some(ClientRights { priority: HIGHEST, is_trusted: true });

@@ -1,9 +1,9 @@
-//! The thread that hears answers and gives each to the client whose packet it answers.
+//! The thread that receives answers and gives each to the client whose packet it answers.
 //!
 //! It listens before any packet leaves: while a program is connected, and while packets may be refused. An error that says that probing is
 //! administratively prohibited closes its target for the user whose packet it quotes.
 //!
-//! Invariant: a client gets only answers to packets of its user, and no packet leaves from an address to which nobody listens.
+//! Invariant: a client gets only answers to packets of its user, and no packet leaves from an address without a listener.
 
 use super::PIECE_NS;
 use super::flows::{ANSWERED_WITHIN, SentFlow};
@@ -25,14 +25,14 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
-/// How long it waits before it tries again to open what could not be opened.
+/// Time before it tries again to open a listener that could not be opened.
 const RETRY_NS: u64 = 500_000_000;
-/// How often the addresses of the interface are looked up.
+/// Time between two look-ups of the interface's addresses.
 const ADDRESSES_EVERY: Nanos = Nanos::from_secs(2);
 /// A report that probing is prohibited counts only if the packet that it quotes left within this time: it is easy to forge.
 const PROHIBITED_WITHIN: Nanos = Nanos::from_secs(10);
 
-/// It goes on listening for so long when the last program has gone: another one may come.
+/// Time for which it listens on when the last program has gone: another one may come.
 const LINGERS: Nanos = Nanos::from_secs(2);
 
 pub(super) fn run(shared: &ServiceShared) {
@@ -44,6 +44,7 @@ pub(super) fn run(shared: &ServiceShared) {
             // The interface may be down or without an address.
             clock::sleep_until_ns(clock::monotonic_ns() + RETRY_NS);
         }
+        // The outlet sends nothing until a listener is open again.
         shared.set_heard_addresses(None);
     }
 }
@@ -52,7 +53,7 @@ fn is_wanted(shared: &ServiceShared) -> bool {
     shared.client_count() > 0 || shared.flows.has_sent_within(PROHIBITED_WITHIN, now())
 }
 
-/// Listens until nobody wants answers any more.
+/// Listens until no program wants answers any more.
 fn listen(shared: &ServiceShared) -> Result<(), Error> {
     let (mut listener, mut addresses) = open_listener(shared)?;
     let mut looked_at = now();
@@ -68,7 +69,7 @@ fn listen(shared: &ServiceShared) -> Result<(), Error> {
             looked_at = now;
             shared.ports.free_idle(looked_at);
             if path::own_addresses(&inside(shared))? != addresses {
-                // The old one hears until the new one does.
+                // The old listener receives until the new one does.
                 let mut last = std::mem::replace(&mut listener, {
                     let opened = open_listener(shared)?;
                     addresses = opened.1;
@@ -102,6 +103,7 @@ fn give(heard: &HeardFrame<'_>, shared: &ServiceShared) {
     let within = if answered.is_prohibited { PROHIBITED_WITHIN } else { ANSWERED_WITHIN };
     let senders = shared.flows.senders(&answered.flow, answered.mark, within, now());
     let Some(user) = senders.first().map(|sender| sender.user) else { return };
+    // A damaged error must not close a target.
     if answered.is_prohibited && answer.is_sound {
         shared.close_target(answered.flow.target, user);
     }

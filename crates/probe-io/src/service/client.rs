@@ -23,13 +23,13 @@ const BATCH_PACKETS: u32 = 1_024;
 const UNREAD: usize = 256;
 /// A connection must begin with HELLO within this time.
 const HELLO_WITHIN: Nanos = Nanos::from_secs(5);
-/// How long messages that wait are still sent when a connection ends.
+/// Time for which waiting messages are still sent when a connection ends.
 const FLUSHED_WITHIN: Nanos = Nanos::from_millis(500);
 /// Messages that are read in one go. After them the thread sleeps for a moment, also if the client's allowance is not used up: a burst
 /// must not keep the processor from others.
 const MESSAGES_AT_ONCE: usize = 32;
 const BREATH_NS: u64 = 500_000;
-/// How long a client waits until answers are heard.
+/// Time limit for the listener to open when a client wants answers.
 const HEARD_WITHIN: Nanos = Nanos::from_secs(2);
 
 /// Handles the messages of a client until it or the service ends.
@@ -58,7 +58,7 @@ pub(super) fn serve(client: &ClientConnection, shared: &ServiceShared) {
             break;
         }
     }
-    // The client may still read what it was told last.
+    // The client may still read the last messages to it.
     let deadline = now() + FLUSHED_WITHIN;
     while client.flush() > 0 && now() < deadline && client.stream.wait_for_room(PIECE_NS).is_ok() {}
 }
@@ -133,6 +133,7 @@ impl ClientSession<'_> {
     }
 
     fn cancel(&self, id: u64, batch: u64, train: u32) {
+        // The search looks at every queued packet, so their number before it is the cost.
         let (queued, cancelled) = {
             let queue = &mut self.shared.lock().queue;
             (queue.queued(self.client.id), queue.cancel(self.client.id, batch, train))
@@ -145,7 +146,7 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Acknowledges when answers are heard, so that the client misses none.
+    /// Sets the filter of answers, and acknowledges when the listener is open, so that the client misses no answer.
     fn listen(&self, id: u64, filter: Option<AnswerFilter>) {
         let is_off = filter.is_none();
         self.client.state().filter = filter;
@@ -160,7 +161,7 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Waits until answers are heard, for a while. Says whether they are.
+    /// Waits for a while until the listener is open. Returns whether it is.
     fn wait_until_heard(&self) -> bool {
         let deadline = now() + HEARD_WITHIN;
         while !self.shared.hears_answers() && now() < deadline && !self.shared.has_ended() {
@@ -176,6 +177,7 @@ impl ClientSession<'_> {
             );
             return self.fail(id, ProtocolErrorCode::UnknownVersion, text, None);
         }
+        // A priority above the user's right is lowered, and WELCOME states the result.
         let priority = priority.min(self.client.rights.priority);
         let ServiceShared { interface, options, .. } = self.shared;
         let facts = ServiceFacts {
@@ -205,7 +207,7 @@ impl ClientSession<'_> {
         }
         self.shared.lock().queue.add_client(self.client.id, self.client.peer.user, priority, options.quota);
         self.is_introduced = true;
-        // Nothing leaves before answers are heard, so the client need not begin earlier. Without an ear its packets have no route.
+        // No packet leaves before the listener is open, so the client need not begin earlier. Without a listener its packets have no route.
         self.wait_until_heard();
         self.client.send(&ServiceMessage::Welcome { id, facts });
         true
@@ -227,7 +229,7 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Tells an error and ends the connection.
+    /// Reports an error and ends the connection.
     fn fail(&self, id: u64, code: ProtocolErrorCode, text: String, place: Option<ErrorPlace>) -> bool {
         self.client.send(&ServiceMessage::Error { id, code, closes: true, text, place });
         false

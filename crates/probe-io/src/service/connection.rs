@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Answers beyond this number of unread messages are dropped and counted.
 const UNREAD_ANSWERS: usize = 64;
 
-/// What the service thinks of the user of a client.
+/// Rights of the user of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClientRights {
     /// The highest priority that it may ask for.
@@ -59,7 +59,7 @@ impl ClientConnection {
         Self { id, peer, rights, stream, state: Mutex::default(), allowance: Mutex::default(), of_user }
     }
 
-    /// Charges it, and its user, for work.
+    /// Takes the cost of work from its allowance and that of its user.
     pub(super) fn spend(&self, units: u64) {
         let now = now();
         self.allowance().spend(units, now);
@@ -79,7 +79,7 @@ impl ClientConnection {
         self.of_user.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long nothing is read from it.
+    /// Time for which nothing is read from it.
     pub(super) fn pause(&self) -> Nanos {
         let now = now();
         let of_user = self.allowance_of_user().pause(now);
@@ -90,7 +90,7 @@ impl ClientConnection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is kept of it when it is gone.
+    /// Returns the part of it that is kept when it is gone.
     pub(super) fn past(&self) -> PastClient {
         let state = self.state();
         PastClient {
@@ -108,9 +108,10 @@ impl ClientConnection {
         self.state().send(&self.stream, message.write());
     }
 
-    /// Tells what became of packets.
+    /// Reports the outcome of packets.
     pub(super) fn report(&self, reports: &[PacketReport]) {
         let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
+        // A sent packet pays for a message, so a program that sends what it hands over is never slowed.
         self.give_back(work::SENT_PACKET * sent as u64);
         self.spend(work::UNSENT_PACKET * (reports.len() - sent) as u64);
         let mut state = self.state();
@@ -123,7 +124,7 @@ impl ClientConnection {
         }
     }
 
-    /// Tells that the packets of a train, or of a part of one, were not sent.
+    /// Reports that the packets of a train, or of a part of one, were not sent.
     pub(super) fn report_refused(&self, train: &QueuedTrain, why: PacketRefusal) {
         let reports: Vec<_> = train
             .packets
@@ -136,7 +137,7 @@ impl ClientConnection {
         self.report(&reports);
     }
 
-    /// Gives an answer to the client if it wants it and reads what it is sent.
+    /// Gives an answer to the client if the filter passes it and the client reads its messages.
     pub(super) fn offer_answer(
         &self,
         from: IpAddr,
@@ -152,6 +153,7 @@ impl ClientConnection {
         if !is_wanted {
             return;
         }
+        // Reports must never be lost, so answers give way first.
         if state.outbox.len() >= UNREAD_ANSWERS {
             state.lost_answers = state.lost_answers.saturating_add(1);
             return;
@@ -164,7 +166,7 @@ impl ClientConnection {
         state.send(&self.stream, ServiceMessage::Answer(answer).write());
     }
 
-    /// Sends what waits, as far as there is room. Returns how many messages still wait.
+    /// Sends waiting messages, as far as there is room. Returns the number of those that still wait.
     pub(super) fn flush(&self) -> usize {
         let mut state = self.state();
         while let Some(message) = state.outbox.front() {
@@ -181,7 +183,8 @@ impl ClientConnection {
 
 impl ClientState {
     fn send(&mut self, stream: &SeqpacketStream, message: Vec<u8>) {
-        // In order: a message must not overtake those that wait.
+        // A message must not overtake those that wait.
+        // An error counts as sent: the client has gone.
         if !self.outbox.is_empty() || !stream.send(&message).unwrap_or(true) {
             self.outbox.push_back(message);
         }

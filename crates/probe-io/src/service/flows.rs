@@ -1,9 +1,9 @@
-//! Whose packets are answered by what: each answer belongs to one user, whose programs sent what it answers.
+//! Assigns answers to users: each answer belongs to the one user whose programs sent the packet that it answers.
 //!
 //! A segment or datagram is known by its flow, which one user has while its packets may be answered. Identifiers of ICMP are chosen freely, so
 //! users may share one: a request is known by its [`RequestMark`] as well, which its reply and an error about it have, too.
 //!
-//! Invariant: no two users send packets whose answers cannot be told apart, and what may be known of a user's packets is bounded for each
+//! Invariant: no two users send packets whose answers cannot be told apart, and the memory for a user's packets is bounded for each
 //! user alone. A program that has gone is answered for by its user: errors about its packets still close targets.
 
 use packetrig_probe::service::{ClientId, PacketEnds, PacketFlow, RequestMark};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An answer that comes later is nobody's.
+/// An answer that comes later is given to no client.
 pub(super) const ANSWERED_WITHIN: Nanos = Nanos::from_secs(60);
 /// Flows of one user, and its requests, that are known at a time: the latest ones.
 const MOST_OF_USER: usize = 65_536;
@@ -47,7 +47,7 @@ pub(super) struct PacketSender {
     pub(super) user: u32,
 }
 
-/// Who sent, and when the last packet left.
+/// The sender of a flow or request, and the departure of its last packet.
 #[derive(Clone, Copy, Debug)]
 struct LastPacket {
     sender: PacketSender,
@@ -60,7 +60,7 @@ impl LastPacket {
     }
 }
 
-/// What is known of a user's packets, by when the last one left.
+/// Flows and requests of a user, by the departure of the last packet.
 #[derive(Debug, Default)]
 struct PacketsOfUser {
     flows: BTreeSet<(MonoTime, SentFlow)>,
@@ -72,7 +72,7 @@ struct KnownFlows {
     flows: BTreeMap<SentFlow, Vec<LastPacket>>,
     requests: BTreeMap<SentRequest, LastPacket>,
     of_users: BTreeMap<u32, PacketsOfUser>,
-    /// When the last packet of all left.
+    /// Departure of the last packet of all.
     sent_at: MonoTime,
 }
 
@@ -86,18 +86,19 @@ impl SentFlows {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a user may send a packet now: its answer could not be taken for one to a packet of another user.
+    /// Returns whether a user may send a packet now: its answer could not be taken for one to a packet of another user.
     pub(super) fn is_distinct(&self, user: u32, ends: &PacketEnds, now: MonoTime) -> bool {
         let known = self.lock();
         let flow = SentFlow::from(ends);
         let is_open = |last: &LastPacket| last.sender.user == user || !last.is_within(ANSWERED_WITHIN, now);
+        // A request of ICMP has a mark, so that two users may use the same identifier.
         match ends.mark {
             Some(mark) => known.requests.get(&SentRequest { flow, mark }).is_none_or(is_open),
             None => known.flows.get(&flow).is_none_or(|senders| senders.iter().all(is_open)),
         }
     }
 
-    /// Notes that a packet leaves.
+    /// Records that a packet leaves.
     pub(super) fn note(&self, sender: PacketSender, ends: &PacketEnds, now: MonoTime) {
         let mut known = self.lock();
         known.sent_at = known.sent_at.max(now);
@@ -109,7 +110,7 @@ impl SentFlows {
     }
 
     /// The programs, all of one user, whose packet of the last time `within` is answered: those that sent the very request, else those that
-    /// sent packets of its flow. Nobody if they are of several users.
+    /// sent packets of its flow. None if they are of several users.
     pub(super) fn senders(
         &self,
         flow: &SentFlow,
@@ -126,10 +127,11 @@ impl SentFlows {
         let of_flow = known.flows.get(flow).into_iter().flatten();
         let senders: Vec<_> = of_flow.filter(is_recent).map(|last| last.sender).collect();
         let is_of_one = senders.windows(2).all(|pair| pair[0].user == pair[1].user);
+        // If several users sent packets of this flow, any of them may be meant, so none gets the answer.
         if is_of_one { senders } else { Vec::new() }
     }
 
-    /// Whether a packet left within this time.
+    /// Returns whether a packet left within this time.
     pub(super) fn has_sent_within(&self, within: Nanos, now: MonoTime) -> bool {
         let known = self.lock();
         !known.of_users.is_empty() && now.since(known.sent_at) < within
@@ -140,6 +142,7 @@ impl KnownFlows {
     fn note_flow(&mut self, sender: PacketSender, flow: SentFlow, now: MonoTime) {
         let is_of_user = |last: &LastPacket| last.sender.user == sender.user;
         let senders = self.flows.entry(flow).or_default();
+        // A user has one entry for each flow, whichever of its programs sent last.
         let before = senders.iter().filter(|last| is_of_user(last)).map(|last| last.sent_at).max();
         senders.retain(|last| last.sender != sender && last.is_within(ANSWERED_WITHIN, now));
         senders.push(LastPacket { sender, sent_at: now });
@@ -173,7 +176,7 @@ impl KnownFlows {
     }
 }
 
-/// Takes out the oldest entries of a user, if they can no longer be answered or are too many: a few, so that no packet has to wait for it.
+/// Takes out a few of the oldest entries of a user that can no longer be answered or are too many. More would make a packet wait.
 fn take_forgotten<T: Ord>(of_user: &mut BTreeSet<(MonoTime, T)>, now: MonoTime) -> Vec<(MonoTime, T)> {
     let mut forgotten = Vec::new();
     while forgotten.len() < FORGOTTEN_AT_ONCE {

@@ -17,7 +17,7 @@ use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::net::IpAddr;
 
-/// How long the paths of one batch may take. What has none by then has no route.
+/// Time limit for finding the paths of one batch. A target without a path by then has no route.
 const LOOKED_UP_WITHIN: Nanos = Nanos::from_secs(4);
 /// Most packets of a train, and the longest time from its first to its last one.
 pub(super) const MOST_IN_TRAIN: u32 = 256;
@@ -60,6 +60,7 @@ pub(super) fn take(
 fn trains(packets: Vec<PacketToRelease>) -> Vec<Vec<PacketToRelease>> {
     let mut trains: Vec<Vec<PacketToRelease>> = Vec::new();
     for packet in packets {
+        // Number 0 means a single packet, so two of them are no train.
         match trains.last_mut() {
             Some(train)
                 if packet.train != 0 && train.last().is_some_and(|last| last.train == packet.train) =>
@@ -72,7 +73,7 @@ fn trains(packets: Vec<PacketToRelease>) -> Vec<Vec<PacketToRelease>> {
     trains
 }
 
-/// Why a packet is refused, and the byte of it in SUBMIT at which the wrong field begins.
+/// The reason of a refusal, and the byte of the packet in SUBMIT at which the wrong field begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RefusedPacket {
     why: PacketRefusal,
@@ -91,20 +92,20 @@ impl From<PacketRefusal> for RefusedPacket {
     }
 }
 
-/// Which packet of a train is refused, and why. `packet` `None`: the reason holds for all of them.
+/// The refused packet of a train, and the reason. `packet` `None`: the reason holds for all of them.
 struct TrainRefusal {
     packet: Option<usize>,
     why: RefusedPacket,
 }
 
-// Where the fields of a packet begin in SUBMIT.
+// Offsets of the fields of a packet in SUBMIT.
 const RELEASE_AT: usize = 8;
 const LATEST: usize = 16;
 const TRAIN: usize = 24;
 const SIZE: usize = 28;
 const BYTES: usize = 32;
 
-/// Where the addresses begin in an IP header, and its length.
+/// Offsets of the addresses in an IP header, and its length.
 struct IpFields {
     source: usize,
     target: usize,
@@ -134,7 +135,7 @@ struct BatchIntake<'a> {
     shared: &'a ServiceShared,
     batch: u64,
     clocks: ClockReadings,
-    /// Until when paths are looked up.
+    /// Time until which paths are looked up.
     deadline: MonoTime,
 }
 
@@ -205,19 +206,20 @@ impl BatchIntake<'_> {
         if frame.len() > interface.longest_frame {
             return Err(RefusedPacket::at(PacketRefusal::TooLong, SIZE));
         }
-        // Last: what is refused for another reason reserves no port.
+        // Ports come last: a packet that is refused for another reason reserves none.
         if !ports.reserve(self.client, &ends, due, now) {
             return Err(RefusedPacket::at(PacketRefusal::WrongSource, ip_byte + ip.length));
         }
         Ok(CheckedPacket { packet: QueuedPacket { cookie: packet.cookie, due, ends, frame }, way })
     }
 
-    /// When a packet is due, unless that is too late or too far ahead.
+    /// Returns when a packet is due, unless that is too late or too far ahead.
     fn check_time(&self, packet: &PacketToRelease, now: MonoTime) -> Result<MonoTime, RefusedPacket> {
         let due = self.due(packet);
         if due > now + self.shared.options.horizon {
             return Err(RefusedPacket::at(PacketRefusal::TooFarAhead, RELEASE_AT));
         }
+        // A `latest` of 0 sets no limit.
         if packet.latest > 0 && now > due + Nanos::new(packet.latest) {
             return Err(RefusedPacket::at(PacketRefusal::Late, RELEASE_AT));
         }
@@ -239,6 +241,7 @@ impl BatchIntake<'_> {
         };
         let checked =
             checked.map_err(|wrong| RefusedPacket::at(PacketRefusal::Malformed, BYTES + wrong.byte))?;
+        // A frame may be padded beyond its packet, so both lengths count.
         let longest = checked.ends.length.max(packet.bytes.len().saturating_sub(ETHERNET));
         if longest > self.shared.interface.mtu as usize {
             return Err(RefusedPacket::at(PacketRefusal::TooLong, SIZE));
@@ -283,6 +286,7 @@ fn frame_of(
 ) -> Result<Vec<u8>, RefusedPacket> {
     let mut frame = match macs {
         None => framed(&packet.bytes, way),
+        // A frame to another host of the network would go around the permit, which was checked for the target only.
         Some(macs) if macs.to != way.ends.next_mac => {
             return Err(RefusedPacket::at(PacketRefusal::WrongSource, BYTES));
         }
@@ -332,6 +336,7 @@ impl ClockReadings {
             ReleaseClock::Realtime => self.realtime,
             ReleaseClock::Tai => self.tai,
         };
+        // A client may state any 64-bit time, so the difference needs more bits.
         let ahead = i128::from(at) - i128::from(reading);
         let at = i128::from(self.monotonic) + ahead;
         MonoTime::from_nanos(u64::try_from(at.max(0)).unwrap_or(u64::MAX))

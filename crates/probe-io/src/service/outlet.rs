@@ -1,4 +1,4 @@
-//! The thread that sends: it takes trains that are due, charges the limits of their targets, gives them their times, and reports.
+//! The sending thread: it takes trains that are due, takes them from the limits of their targets, gives them their times, and reports.
 //!
 //! ```text
 //!  queue -> charge -> calendar -> committed frames, in the order of time -> mechanism, in slices -> report
@@ -28,7 +28,7 @@ pub(super) const PREPARING: Nanos = Nanos::from_millis(1);
 pub(super) const SLICE: Nanos = Nanos::from_millis(2);
 /// Most packets that are taken from the queue, or given to the mechanism, at once.
 const MOST_AT_ONCE: usize = 400;
-/// If the mechanism has failed for this long, the service ends.
+/// Time of continuous failure of the mechanism after which the service ends.
 const FAILS_FOR: Nanos = Nanos::from_secs(10);
 /// Real-time priority of the thread, below that of the release mechanism. It never spins.
 const PRIORITY: i32 = 40;
@@ -48,7 +48,7 @@ pub(super) struct ServiceOutlet<'a> {
     shared: &'a ServiceShared,
     shares: TargetShares,
     calendar: ReleaseCalendar,
-    /// By their times and the order in which they were committed.
+    /// Committed frames, by their times and the order in which they were committed.
     committed: BTreeMap<(MonoTime, u64), CommittedFrame>,
     last_number: u64,
     begun: VecDeque<BegunFrames>,
@@ -73,7 +73,7 @@ impl<'a> ServiceOutlet<'a> {
 
     /// Sends until the service is to end; then reports what still waits.
     pub(super) fn run(mut self) {
-        // Without it the thread may get the processor late on a busy machine; lateness is flagged as ever.
+        // Without real-time priority the thread may get the processor late on a busy machine; lateness is flagged as ever.
         drop(sched::request_fifo(PRIORITY));
         let lead = self.shared.interface.lead;
         loop {
@@ -102,7 +102,7 @@ impl<'a> ServiceOutlet<'a> {
         self.shared.report_unsent(&waiting, PacketRefusal::Ended);
     }
 
-    /// When there is something to do even if nothing is queued.
+    /// Next time at which there is work even if nothing is queued.
     fn next_time(&self) -> Option<MonoTime> {
         let first = self.committed.first_key_value().filter(|_| self.begun.len() < MOST_BEGUN);
         let slice = first.map(|((at, _), _)| *at - self.shared.interface.lead);
@@ -134,7 +134,7 @@ impl<'a> ServiceOutlet<'a> {
         }
         self.check_answers(train, now)?;
         let due: Vec<_> = train.packets.iter().map(|packet| packet.due).collect();
-        // What is overdue leaves now: charged at its own time, it would come out of limits that have passed.
+        // Overdue packets leave now: charged at their own time, they would come out of limits that have passed.
         let earliest = train.due().max(now);
         let overdue = earliest.since(train.due());
         if train.latest.is_some_and(|latest| overdue > latest) {
@@ -153,7 +153,8 @@ impl<'a> ServiceOutlet<'a> {
                 planned: packet.due,
                 shifted: Nanos::new(later.as_u64().saturating_sub(overdue.as_u64())),
             };
-            // Before it leaves: an answer may come before the mechanism reports the departure, and nobody else may commit its like meanwhile.
+            // The flow is recorded first: an answer may come before the mechanism reports the departure, and no other user may send
+            // the same meanwhile.
             let sender = PacketSender { client: train.client, user: train.user };
             self.shared.flows.note(sender, &packet.ends, packet.due + later);
             let frame =
@@ -164,7 +165,7 @@ impl<'a> ServiceOutlet<'a> {
         Ok(())
     }
 
-    /// Nothing is sent whose answer nobody would hear, or that could be taken for an answer to another user.
+    /// Refuses packets whose answers no listener would receive, or that could be taken for answers to another user.
     fn check_answers(&self, train: &QueuedTrain, now: MonoTime) -> Result<(), PacketRefusal> {
         if !train.packets.iter().all(|packet| self.shared.hears_answers_to(packet.ends.source)) {
             return Err(PacketRefusal::NoRoute);
@@ -202,6 +203,7 @@ impl<'a> ServiceOutlet<'a> {
         let mut frames: BegunFrames = Vec::new();
         while let Some(next) = self.committed.first_entry() {
             let (at, _) = *next.key();
+            // A ring sends back to back whatever it gets, so its slices are single trains.
             let is_same = frames.last().is_none_or(|(_, last)| last.is_of_train_of(next.get()));
             let belongs = if is_ring { is_same } else { at <= until && frames.len() < MOST_AT_ONCE };
             if !belongs {
@@ -233,7 +235,7 @@ impl<'a> ServiceOutlet<'a> {
         }
     }
 
-    /// Tells clients what became of their frames. Those beyond `gone` were not sent.
+    /// Reports to clients the outcome of their frames. Those beyond `gone` were not sent.
     fn report_departed(&self, frames: BegunFrames, gone: &[DepartedFrame]) {
         let tolerance = self.shared.options.tolerance;
         let unsent = DepartedFrame::unsent();
@@ -266,7 +268,7 @@ impl CommittedFrame {
     }
 }
 
-/// When the last of these frames leaves.
+/// Departure time of the last of these frames.
 fn end_of(frames: &[(MonoTime, CommittedFrame)]) -> MonoTime {
     frames.last().map(|(at, _)| *at).unwrap_or_default()
 }

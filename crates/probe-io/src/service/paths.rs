@@ -1,4 +1,4 @@
-//! What is known of targets: the paths to them, and which of them may not be probed for now.
+//! Paths to targets, and the targets that may not be probed for now.
 //!
 //! Invariant: no lock is held while a path is looked up.
 
@@ -12,17 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long a path is used before it is looked up again: routes, neighbours and permissions change.
+/// Time for which a path is used before it is looked up again: routes, neighbours and permissions change.
 const PATH_HOLDS: Nanos = Nanos::from_secs(30);
 /// A target without a path is looked up again sooner.
 const FAILURE_HOLDS: Nanos = Nanos::from_secs(10);
-/// How long the addresses of the interface are taken for known.
+/// Time for which the addresses of the interface count as known.
 const ADDRESSES_HOLD: Nanos = Nanos::from_secs(2);
 /// Paths that are kept for each user: as many as one client may have targets.
 const MOST_PATHS_OF_USER: usize = 4_096;
 /// A target that does not want to be probed is left alone for this long.
 const CLOSED_FOR: Nanos = Nanos::from_secs(600);
-/// A target that has refused packets of so many users is left alone by all. One user can provoke refusals, so it speaks for itself only.
+/// Number of users whose packets a target must refuse to be left alone by all. One user can provoke refusals, so they count for that user.
 const REFUSED_USERS: usize = 3;
 /// Targets that are closed for one user at a time. With more, the user probes nothing.
 const MOST_CLOSED_OF_USER: usize = 65_536;
@@ -36,11 +36,11 @@ pub(super) struct TargetPaths {
 
 #[derive(Debug, Default)]
 struct KnownPaths {
-    /// By users, so that nobody's look-ups have others wait. Users are few, so none is forgotten.
+    /// Paths by user, so that the look-ups of one do not make others wait. Users are few, so none is forgotten.
     paths: BTreeMap<u32, BTreeMap<IpAddr, KnownPath>>,
-    /// Until when targets are left alone that do not want to be probed, by the users whose packets they refused.
+    /// Time until which each closed target is left alone, by the users whose packets it refused.
     closed: BTreeMap<IpAddr, BTreeMap<u32, MonoTime>>,
-    /// How many targets are closed for each user.
+    /// Number of targets that are closed for each user.
     closed_of_user: BTreeMap<u32, usize>,
     sources: BTreeSet<IpAddr>,
     sources_until: MonoTime,
@@ -61,11 +61,12 @@ impl TargetPaths {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a target does not want packets of a user; `false` if that was known.
+    /// Records that a target does not want packets of a user; `false` if that was known.
     pub(super) fn close(&self, target: IpAddr, user: u32) -> bool {
         let now = now();
         let mut known = self.known();
         known.open_again(now);
+        // `::ffff:192.0.2.1` is the same host as `192.0.2.1`.
         let before = known.closed.entry(target.to_canonical()).or_default().insert(user, now + CLOSED_FOR);
         if before.is_none() {
             *known.closed_of_user.entry(user).or_default() += 1;
@@ -73,14 +74,14 @@ impl TargetPaths {
         before.is_none()
     }
 
-    /// Whether a target is left alone by a user now.
+    /// Returns whether a user must leave a target alone now.
     pub(super) fn is_closed(&self, target: IpAddr, user: u32) -> bool {
         let known = self.known();
         let closed_of_user = known.closed_of_user.get(&user).copied().unwrap_or_default();
         closed_of_user >= MOST_CLOSED_OF_USER || known.is_closed(target.to_canonical(), user, now())
     }
 
-    /// Whether a target may be probed by a user now.
+    /// Returns whether a user may probe a target now.
     pub(super) fn is_permitted(&self, target: IpAddr, user: u32) -> bool {
         !self.is_closed(target, user) && (self.permission)(target).is_ok()
     }
@@ -101,7 +102,7 @@ impl TargetPaths {
         path.filter(|path| now < path.until).map(|path| path.found.clone())
     }
 
-    /// Looks up the path to a target. It may take seconds until the next hop has told its hardware address; no lock is held meanwhile.
+    /// Looks up the path to a target. The next hop may take seconds to answer with its hardware address; no lock is held meanwhile.
     pub(super) fn find(
         &self,
         target: IpAddr,
@@ -109,6 +110,7 @@ impl TargetPaths {
         deadline: MonoTime,
     ) -> Result<ProbePath, PacketRefusal> {
         let now = now();
+        // A batch may name many targets whose next hops do not answer, and each of them takes seconds.
         if now >= deadline {
             return Err(PacketRefusal::NoRoute);
         }
@@ -126,10 +128,11 @@ impl TargetPaths {
         if way.index == self.interface.index { Ok(way) } else { Err(PacketRefusal::NoRoute) }
     }
 
-    /// Whether an address is one of the interface.
+    /// Returns whether an address is one of the interface.
     pub(super) fn is_own(&self, source: IpAddr) -> bool {
         let now = now();
         let mut known = self.known();
+        // Every packet asks for this, so the answer of the kernel is kept for a while.
         if now >= known.sources_until {
             let inside = packetrig_plan::PortLocation { namespace: None, ..self.interface.location.clone() };
             known.sources = path::own_addresses(&inside).unwrap_or_default().into_iter().collect();
@@ -143,6 +146,7 @@ impl KnownPaths {
     fn note_path(&mut self, target: IpAddr, user: u32, path: KnownPath) {
         let of_user = self.paths.entry(user).or_default();
         if of_user.len() >= MOST_PATHS_OF_USER {
+            // Forgetting all of them costs only new look-ups.
             of_user.clear();
         }
         of_user.insert(target, path);

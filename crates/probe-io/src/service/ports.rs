@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long the user of a port is taken for known.
+/// Time for which the user of a port counts as known.
 const PORT_HOLDS: Nanos = Nanos::from_secs(1);
-/// Such ports of each user.
+/// Ports of each user whose owner counts as known.
 const MOST_KNOWN_OF_USER: usize = 4_096;
 /// Ports of all users that are held by a socket. Each user has an equal part of them, however many others ask for.
 const MOST_HELD: usize = 512;
@@ -56,12 +56,12 @@ impl SourcePort {
     }
 }
 
-/// A port that was free, and whose it is now.
+/// A port that was free, and its present owner.
 #[derive(Debug)]
 struct PortReservation {
     client: ClientId,
     user: u32,
-    /// Until when its packets are queued or may be answered.
+    /// Time until which its packets are queued or may be answered.
     until: MonoTime,
     /// `None`: other clients of the service cannot have it, programs beside the service can.
     held: Option<PortSocket>,
@@ -77,12 +77,12 @@ enum PortSocket {
 /// A port that some program has.
 #[derive(Clone, Copy, Debug)]
 struct TakenPort {
-    /// Whether the user of the client may send from it.
+    /// True if the user of the client may send from it.
     is_allowed: bool,
     until: MonoTime,
 }
 
-/// How many ports a user has reserved, and how many of them are held by a socket.
+/// Numbers of ports that a user has reserved, and of those that a socket holds.
 #[derive(Clone, Copy, Debug, Default)]
 struct PortsOfUser {
     reserved: usize,
@@ -92,7 +92,7 @@ struct PortsOfUser {
 #[derive(Debug, Default)]
 struct KnownPorts {
     reserved: BTreeMap<SourcePort, PortReservation>,
-    /// By the users who asked. They are few, so none is forgotten.
+    /// Ports that other programs have, by the users who asked. Users are few, so none is forgotten.
     taken: BTreeMap<u32, BTreeMap<SourcePort, TakenPort>>,
     /// The ports of each user.
     of_users: BTreeMap<u32, PortsOfUser>,
@@ -108,7 +108,7 @@ pub(super) struct ClientPorts {
 }
 
 impl ClientPorts {
-    /// Ports of the namespace in which packets are sent, for so many users.
+    /// Makes the table of ports of the namespace in which packets are sent, for this many users.
     pub(super) fn new(netns: NetNs, users: usize) -> Self {
         let most_held = (MOST_HELD / users.max(1)).clamp(*HELD_OF_USER.start(), *HELD_OF_USER.end());
         Self { netns, most_held, known: Mutex::default() }
@@ -118,7 +118,7 @@ impl ClientPorts {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a client may send a packet that is due then. A free port is the client's from here on.
+    /// Returns whether a client may send a packet that is due then. A free port is the client's from here on.
     pub(super) fn reserve(
         &self,
         client: &ClientConnection,
@@ -132,6 +132,7 @@ impl ClientPorts {
         known.free_idle(now);
         if let Some(reserved) = known.reserved.get_mut(&port) {
             if reserved.client == client.id {
+                // The reservation lasts until no packet from the port can be answered any more.
                 reserved.until = reserved.until.max(until);
             }
             return reserved.client == client.id;
@@ -141,8 +142,9 @@ impl ClientPorts {
         if let Some(taken) = taken.filter(|taken| now < taken.until) {
             return taken.is_allowed;
         }
+        // Sockets and look-ups of users take system calls, so the client pays for them.
         client.spend(work::LOOK_UP);
-        // With the lock: of two clients that ask at once, one gets the port.
+        // The lock is held here, so that only one of two clients that ask at once gets the port.
         let of_user = known.of_users.get(&user).copied().unwrap_or_default();
         if of_user.reserved >= MOST_RESERVED_OF_USER {
             return false;
@@ -161,9 +163,9 @@ impl ClientPorts {
         }
     }
 
-    /// Opens a socket at a port, unless somebody has it.
+    /// Opens a socket at a port, unless a program has it.
     fn hold(&self, port: SourcePort, has_room: bool) -> HoldOutcome {
-        // In place of 0 the kernel would choose another port.
+        // The kernel would replace port 0 by another one.
         if port.port < FIRST_ORDINARY_PORT || !has_room {
             return HoldOutcome::NotHeld;
         }
@@ -192,7 +194,7 @@ impl ClientPorts {
     }
 }
 
-/// Whether all sockets with a port are of a user. Without an answer of the kernel they could be anybody's.
+/// Returns whether all sockets with a port are of a user. Without an answer of the kernel they could be of any user.
 fn is_port_of_user(port: SourcePort, user: u32) -> bool {
     let users = ports::users_of_port(port.protocol(), port.port).unwrap_or_default();
     !users.is_empty() && users.iter().all(|of| *of == user)
@@ -206,7 +208,7 @@ enum HoldOutcome {
 }
 
 impl KnownPorts {
-    /// Always `true`: there is room for it.
+    /// Adds a reservation. Always `true`: there is room for it.
     fn add(&mut self, port: SourcePort, reservation: PortReservation) -> bool {
         let of_user = self.of_users.entry(reservation.user).or_default();
         of_user.reserved += 1;

@@ -1,4 +1,4 @@
-//! Translates what is known of a frame into the report for its client, and counts.
+//! Translates the departure of a frame into the report for its client, and counts.
 
 use crate::release::DepartedFrame;
 use packetrig_probe::{
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// Errors of departures that are kept for the result, the latest ones.
 const MOST_ERRORS: usize = 100_000;
 
-/// What became of the packets of a client that has gone.
+/// Outcome of the packets of a client that has gone.
 #[derive(Clone, Debug, Serialize)]
 pub struct PastClient {
     pub name: String,
@@ -32,17 +32,17 @@ pub struct PastClient {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PacketCounts {
     pub sent: u64,
-    /// Of those sent, certainly later than the tolerance after their times.
+    /// Sent packets that left certainly later than the tolerance after their times.
     pub late: u64,
-    /// Of those sent, moved because they clashed with others.
+    /// Sent packets that were moved because they clashed with others.
     pub shifted: u64,
-    /// Not sent, by reason.
+    /// Packets that were not sent, by reason.
     pub refused: BTreeMap<&'static str, u64>,
     /// Answers that were given to it.
     pub answers: u64,
 }
 
-/// What became of the packets of a client so far.
+/// Outcome of the packets of a client so far.
 #[derive(Debug, Default)]
 pub(super) struct ClientCounts {
     pub(super) packets: PacketCounts,
@@ -79,9 +79,9 @@ pub(super) struct ReportedPacket {
     pub(super) batch: u64,
     pub(super) cookie: u64,
     pub(super) train: u32,
-    /// When its client wanted it to leave.
+    /// Time at which its client wanted it to leave.
     pub(super) planned: MonoTime,
-    /// How much later it was to leave because of a clash.
+    /// Delay that a clash added to its time.
     pub(super) shifted: Nanos,
 }
 
@@ -137,6 +137,7 @@ pub(super) fn departed(packet: ReportedPacket, gone: &DepartedFrame, tolerance: 
 pub(super) fn stamp(stamp: ProbeStamp) -> Option<PacketStamp> {
     let clock = match stamp.clock {
         StampClock::Monotonic => StampClockName::Monotonic,
+        // The protocol has 16 bits for the number of a clock device.
         StampClock::Device(number) => StampClockName::Device(u16::try_from(number).ok()?),
         StampClock::Far => return None,
     };

@@ -1,4 +1,4 @@
-//! What the threads of a service share: the queue, the clients, and whether it is to end.
+//! State that the threads of a service share: the queue, the clients, and the request to end.
 //!
 //! Invariant: the lock is held for moments only, never while a thread waits or sends.
 
@@ -24,7 +24,7 @@ const PIECE: Duration = Duration::from_millis(20);
 /// Clients that have gone of which the counts are kept for the result.
 const MOST_PAST: usize = 1024;
 
-/// What the lock protects.
+/// The state that the lock protects.
 #[derive(Debug, Default)]
 pub(super) struct SharedState {
     pub(super) queue: ReleaseQueue,
@@ -41,16 +41,16 @@ pub(super) struct ServiceShared {
     pub(super) paths: TargetPaths,
     pub(super) flows: SentFlows,
     pub(super) ports: ClientPorts,
-    /// The addresses of the interface to which answers are heard now; `None`: nobody listens.
+    /// Addresses of the interface whose answers a listener receives now; `None`: no listener is open.
     heard: Mutex<Option<BTreeSet<IpAddr>>>,
     state: Mutex<SharedState>,
-    /// What the service still does for each user that has connected.
+    /// Work that the service still does for each user that has connected.
     allowances: Mutex<BTreeMap<u32, Arc<Mutex<WorkAllowance>>>>,
     /// Packets were queued, or the service is to end.
     changed: Condvar,
-    /// Nothing is taken in any more.
+    /// True if no packets are taken in any more.
     is_ending: AtomicBool,
-    /// Everything was reported: clients may be left.
+    /// True if everything was reported: the threads of clients may end.
     has_ended: AtomicBool,
     last_id: AtomicU32,
 }
@@ -63,7 +63,7 @@ pub(super) struct OutletWork {
 
 pub(super) enum TakenWork {
     Work(OutletWork),
-    /// Nothing came until the given time.
+    /// No work came until the given time.
     Nothing,
     Ended,
 }
@@ -96,7 +96,7 @@ impl ServiceShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the service still does for a user who may use it: there are few of them, so none is forgotten.
+    /// Returns the allowance of all clients of a user. Users of the service are few, so none is forgotten.
     pub(super) fn allowance_of(&self, user: u32) -> Arc<Mutex<WorkAllowance>> {
         let mut all = self.allowances.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(user).or_insert_with(|| Arc::new(Mutex::new(WorkAllowance::of_user()))))
@@ -112,7 +112,7 @@ impl ServiceShared {
         of_user < self.most_clients_of(user)
     }
 
-    /// How many clients of a user are served at a time.
+    /// Number of clients of a user that are served at a time.
     pub(super) fn most_clients_of(&self, user: u32) -> usize {
         if user == 0 { MOST_CLIENTS } else { clients_of_user(self.options.users()) }
     }
@@ -123,6 +123,7 @@ impl ServiceShared {
 
     /// Forgets a client with its packets.
     pub(super) fn remove(&self, client: &ClientConnection) {
+        // This closes sockets, so it happens before the lock is taken.
         self.ports.remove_client(client.id);
         let past = client.past();
         let mut state = self.lock();
@@ -142,12 +143,12 @@ impl ServiceShared {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 
-    /// Whether answers are heard now.
+    /// Returns whether a listener receives answers now.
     pub(super) fn hears_answers(&self) -> bool {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Whether answers to an address of the interface are heard now.
+    /// Returns whether a listener receives answers to an address of the interface now.
     pub(super) fn hears_answers_to(&self, address: IpAddr) -> bool {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.as_ref().is_some_and(|addresses| addresses.contains(&address))
@@ -160,7 +161,7 @@ impl ServiceShared {
     /// Queues a train and wakes the outlet.
     pub(super) fn push(&self, train: QueuedTrain) -> Result<(), PacketRefusal> {
         let mut state = self.lock();
-        // Asked with the lock: what is pushed before the end is taken by the outlet at the end.
+        // The lock is held: the outlet takes every train that was pushed before the end.
         if self.is_ending() {
             return Err(PacketRefusal::Ended);
         }
@@ -184,7 +185,7 @@ impl ServiceShared {
             let due = state.queue.next_due();
             let wait = due.map_or(PIECE, |due| Duration::from_nanos((due - lead).since(now).as_u64()));
             if due.is_some() && wait.is_zero() || !state.gone.is_empty() {
-                // What is overdue leaves together with what is due next.
+                // Overdue trains leave together with those that are due next.
                 let trains = state.queue.take_due(now + lead + window, most, now);
                 return TakenWork::Work(OutletWork { trains, gone: std::mem::take(&mut state.gone) });
             }
@@ -207,7 +208,7 @@ impl ServiceShared {
         }
     }
 
-    /// Tells clients that trains of theirs were not sent.
+    /// Reports to clients that their trains were not sent.
     pub(super) fn report_unsent(&self, trains: &[QueuedTrain], why: PacketRefusal) {
         for train in trains {
             if let Some(client) = self.client(train.client) {
@@ -216,7 +217,7 @@ impl ServiceShared {
         }
     }
 
-    /// Takes nothing in any more.
+    /// Stops the intake of packets.
     pub(super) fn stop_intake(&self) {
         let state = self.lock();
         self.is_ending.store(true, Ordering::Relaxed);

@@ -30,7 +30,7 @@ const PERMIT: &str = "never = [\"127.0.0.9\"]\n[[target]]\nnetwork = \"127.0.0.0
 
 type Released = Arc<Mutex<Vec<(MonoTime, Vec<u8>)>>>;
 
-/// Notes what it is given, and says that each frame left when it was due. Frames to 127.0.0.66 make it fail.
+/// Records the frames that it is given, and reports that each left when it was due. Frames to 127.0.0.66 make it fail.
 struct NotingRelease {
     released: Released,
     begun: VecDeque<BegunTrain>,
@@ -134,7 +134,7 @@ impl TestedService {
         ReleaseClient::connect(&self.socket, "test", 0).unwrap()
     }
 
-    /// Waits until so many frames were released, and gives them out.
+    /// Waits until this many frames were released, and returns them.
     fn wait_for(&self, count: usize) -> Vec<(MonoTime, Vec<u8>)> {
         let deadline = SOON.as_nanos();
         let began = clock::monotonic_ns();
@@ -173,13 +173,13 @@ fn frame(source: &str, target: &str) -> Vec<u8> {
     frame
 }
 
-/// A datagram that is due so many microseconds after a time.
+/// A datagram that is due this many microseconds after a time.
 fn datagram(cookie: u64, begin: MonoTime, us: u64, target: &str) -> PacketToRelease {
     let packet = frame("127.0.0.1", target)[14..][..38].to_vec();
     PacketToRelease::ip(cookie, (begin + Nanos::from_micros(us)).as_nanos(), packet)
 }
 
-/// The same datagram from another port.
+/// A copy of the datagram from another port.
 fn from_port(port: u16, mut packet: PacketToRelease) -> PacketToRelease {
     packet.bytes[20..22].copy_from_slice(&port.to_be_bytes());
     packet
@@ -189,7 +189,7 @@ fn soon() -> MonoTime {
     now() + Nanos::from_millis(30)
 }
 
-/// Reports until there are so many.
+/// Receives reports until there are this many.
 fn reports(client: &mut ReleaseClient, count: usize) -> Vec<PacketReport> {
     let mut all = Vec::new();
     while all.len() < count {

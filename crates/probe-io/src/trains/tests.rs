@@ -61,7 +61,7 @@ fn a_cable_is_faster_than_the_sender() {
         let shape = TrainShape { length: 1_514, longest: 16, pause: Nanos::from_millis(2) };
         let mut pair = PairEstimator::new(PairPick::Mode, 20, shape);
         assert_eq!(trains.run(&mut pair, &|| false, &mut |_| {}).unwrap(), End::Done);
-        // It may look spread by the processors' own ado; a rate below 50 Mbit/s it is not.
+        // Work of the processors may look like spreading, but not like a rate below 50 Mbit/s.
         match pair.answer() {
             Ok(estimate) => assert!(estimate.bits_per_s > 5e7, "{estimate:?}"),
             Err(NoAnswer::NotSpread { at_least, .. }) => {

@@ -215,7 +215,7 @@ fn connecting_again_does_not_reset_the_number_of_packets_in_all() {
     assert_eq!(outcomes_of(8, 10), [PacketOutcome::OverLimit; 10]);
 }
 
-/// Refused packets that the service has handled after a flood of whole batches on so many connections, at least for this long.
+/// Refused packets that the service has handled after a flood of whole batches on this many connections, at least for this long.
 fn handled_in_a_flood(service: &TestedService, connections: usize, lasts: Duration) -> (u64, u64) {
     let packets: Vec<_> = (0..200).map(|n| datagram(n, MonoTime::from_nanos(1), 0, "127.0.0.9")).collect();
     let batch = ClientMessage::Submit { batch: 1, packets }.write();
@@ -260,7 +260,7 @@ fn a_flood_of_refused_packets_is_handled_no_faster_than_the_allowance() {
 fn more_connections_of_a_user_get_no_more_work_done() {
     let service = TestedService::start(100);
     let (refused, ns) = handled_in_a_flood(&service, 16, Duration::from_secs(4));
-    // What they have used up keeps nobody else from the service.
+    // Their used-up allowance does not keep other users from the service.
     let mut client = service.client();
     client.submit(vec![datagram(1, soon(), 0, "127.0.0.1")]).unwrap();
     assert_eq!(outcomes(&reports(&mut client, 1)), [PacketOutcome::Sent]);

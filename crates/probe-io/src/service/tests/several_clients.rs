@@ -8,7 +8,7 @@ fn repeat_until_in_time(mut attempt: impl FnMut() -> bool) {
     assert!((0..100).any(|_| attempt()), "nothing was in time");
 }
 
-/// Whether the service was not late itself: it gave the packet to the release mechanism before those around it were due.
+/// Returns whether the service itself was on time: it gave the packet to the release mechanism before those around it were due.
 fn was_begun_in_time(report: &PacketReport) -> bool {
     report.handed_over.is_some_and(|stamp| stamp.hi + 1_000_000 <= report.planned)
 }
@@ -68,7 +68,7 @@ fn a_packet_between_those_of_another_client_leaves_on_time_if_it_is_handed_over_
         let begin = soon();
         steady.submit((0..60).map(|n| datagram(n, begin, n * 1_000, "127.0.0.1")).collect()).unwrap();
         let at = begin + Nanos::from_micros(40_500);
-        // As late as the service allows, and a little earlier.
+        // The latest time that the service allows, and a little earlier.
         let latest = at - Nanos::new(other.facts().lead_ns) - outlet::SLICE;
         clock::sleep_until_ns((latest - Nanos::from_millis(8)).as_nanos());
         other.submit(vec![from_port(8, datagram(1_000, at, 0, "127.0.0.2"))]).unwrap();
@@ -144,7 +144,7 @@ fn two_clients_never_send_from_one_port() {
     let service = TestedService::start(100);
     let (mut first, mut second) = (service.client(), service.client());
     let at = || soon();
-    // A port that is free: nobody listens in this range by chance for long.
+    // A free port: no program listens in this range by chance for long.
     let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for port in [7, free] {
         first.submit(vec![from_port(port, datagram(1, at(), 0, "127.0.0.1"))]).unwrap();
