@@ -23,7 +23,7 @@ use crate::{Error, RecordFiles};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::output::CommandOutput;
 
-/// What stands in place of a figure that is not known.
+/// Text in place of a figure that is not known.
 const UNKNOWN: &str = "–";
 
 /// Performs a command. Records go to the files that this program can write.

@@ -1,4 +1,4 @@
-//! What can go wrong in a command, and whose fault it is.
+//! Errors of the commands, and the blame for each.
 
 use crate::RecordFileError;
 use packetrig_program::exit::CommandExit;
@@ -7,14 +7,14 @@ use packetrig_units::Blame;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a command could not do its work. Variants without a comment wrap errors that say themselves whose fault they are.
+/// Reason why a command failed. Variants without a comment wrap errors that name their own blame.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file that was named cannot be read.
     #[error("cannot read {name}")]
     ReadFile { name: String, source: io::Error },
-    /// Flags that contradict each other in ways the parser cannot know.
+    /// Flags that contradict each other in ways that the parser cannot detect.
     #[error("{0}")]
     Usage(String),
     /// A file could not be written.
@@ -26,7 +26,7 @@ pub enum Error {
     /// Neither `$XDG_DATA_HOME` nor `$HOME` says where a calibration belongs.
     #[error("no directory for calibrations: set XDG_DATA_HOME or HOME, or name a file with --write")]
     NoDataDirectory,
-    /// See [`packetrig_sys::Error`].
+    /// The kernel refused a request, see [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
     #[error(transparent)]
@@ -42,7 +42,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For a file that was named and cannot be read.
+    /// Makes the error for a named file that cannot be read.
     pub(crate) fn unreadable(file: &Path, source: io::Error) -> Self {
         Self::ReadFile { name: file.display().to_string(), source }
     }

@@ -1,4 +1,4 @@
-//! What the programs among the commands need of the sandbox: see [`ProgramNeeds`].
+//! Needs of the long-running commands in the sandbox: see [`ProgramNeeds`].
 
 use crate::args::{ReflectArgs, ServeProbes};
 use packetrig_program::sandbox::{

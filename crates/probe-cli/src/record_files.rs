@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 /// The content of a Parquet file, or why there is none.
 pub type ParquetEncoder = fn(&ProbeHeader, &[ProbeRecord]) -> Result<Vec<u8>, String>;
 
-/// Which files this program can write.
+/// The kinds of files that this program can write.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordFiles {
     /// `None` in a program without Parquet.
     pub parquet: Option<ParquetEncoder>,
 }
 
-/// Why records cannot be written.
+/// Reason why records cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordFileError {
@@ -54,7 +54,7 @@ impl RecordFiles {
         }
     }
 
-    /// Also refuses the forms that hold frames: records of an exchange have no frames, `packetrig capture` has them.
+    /// Checks files for records of an exchange. Refuses the forms that hold frames, too: only `packetrig capture` has frames.
     pub(crate) fn check_tables(self, files: &[PathBuf]) -> Result<(), RecordFileError> {
         for file in files {
             if self.check(file)? == ProbeForm::Pcapng {
@@ -78,6 +78,7 @@ impl RecordFiles {
             (ProbeForm::Parquet, Some(encode)) => encode(header, records).map_err(RecordFileError::Encode)?,
             (ProbeForm::Parquet, None) => return Err(RecordFileError::NoParquet(file.to_owned())),
         };
+        // The file is replaced as a whole, so a reader never sees half of the records.
         private_files::replace(file, bytes)
             .map_err(|source| RecordFileError::File { path: file.to_owned(), source })
     }

@@ -1,4 +1,4 @@
-//! Which targets a probing command may reach, as typed.
+//! Options for the targets that a probing command may reach, as typed.
 
 use clap::Args;
 use packetrig_units::Network;

@@ -9,9 +9,9 @@ use std::str::FromStr;
 
 #[derive(Clone, Debug)]
 pub enum ProbeDestination {
-    /// To an interface of this machine.
+    /// An interface of this machine.
     Here(PortLocation),
-    /// To another node, which runs a reflector.
+    /// Another node, which runs a reflector.
     Node(SocketAddr),
 }
 

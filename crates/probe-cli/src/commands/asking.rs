@@ -1,4 +1,4 @@
-//! What the commands that wait for answers have in common: the path, the schedule, the files and the exit code.
+//! Common parts of the commands that wait for answers: the path, the schedule, the files and the exit code.
 
 use super::{bounds, mechanism};
 use crate::RecordFiles;
@@ -54,7 +54,7 @@ pub(super) fn listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Vec<Pac
     Ok(listeners)
 }
 
-/// Which of several lines that take turns.
+/// Position among several lines that take turns.
 #[derive(Clone, Copy)]
 pub(super) struct LineTurn {
     pub(super) nth: usize,
@@ -105,7 +105,7 @@ pub(super) fn write(
 ) -> Result<(), Error> {
     for file in &asking.write {
         for (header, outcome) in headers.iter().zip(outcomes) {
-            // With one target, the file has exactly the name that the user gave.
+            // The file has exactly the name that the user gave if there is one target.
             let target = header.targets.first().filter(|_| headers.len() > 1);
             let file = target.map_or_else(|| file.clone(), |target| named_after(file, target));
             let header = ProbeHeader { clock_after: circumstances::clocks(), ..header.clone() };
@@ -115,7 +115,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// `a.jsonl` becomes `a-192.0.2.1.jsonl`.
+/// Inserts the target into a file name: `a.jsonl` becomes `a-192.0.2.1.jsonl`.
 fn named_after(file: &Path, target: &str) -> PathBuf {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let extension = file.extension().unwrap_or_default().to_string_lossy();
@@ -134,6 +134,7 @@ fn schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<ProbeSche
         )));
     }
     let length = clamp_to_u32(length as u64);
+    // The series must end at the latest with the total that the limits of the target allow.
     let endless = way.permitted.limits().most.min(ENDLESS);
     let count = asking.count.unwrap_or_else(|| clamp_to_u32(endless));
     let schedule = if asking.poisson {
@@ -144,7 +145,7 @@ fn schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<ProbeSche
     schedule.map_err(|refused| Error::Usage(refused.to_string()))
 }
 
-/// How long to wait for answers, and that a signal ends the series.
+/// Returns the time limit for answers; a signal ends the series.
 pub(super) fn patience(asking: &AskingArgs) -> AskOptions<'static> {
     AskOptions { answer: asking.wait, stop: &is_interrupted }
 }

@@ -1,4 +1,4 @@
-//! Which targets a command may probe: those of the owner's file, and those that the user allows.
+//! Targets that a command may probe: those of the owner's file, and those that the user allows.
 
 use crate::args::{BoundsArgs, ProbeTarget};
 use crate::error::Error;
@@ -13,7 +13,7 @@ use std::path::Path;
 /// The permit file of the machine's owner.
 const OWNERS_FILE: &str = "/etc/packetrig/probe.toml";
 
-/// What the owner and the user allow together.
+/// Reads the permissions of the owner and the user together.
 pub(super) fn permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
     let owner = owners_permit()?;
     let mut permit = match (&bounds.permit, owner) {
@@ -35,7 +35,7 @@ pub(super) fn permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
     Ok(permit)
 }
 
-/// What the owner of this machine allows its probes; `None` without a file.
+/// Reads the permit of this machine's owner; `None` without a file.
 pub fn owners_permit() -> Result<Option<ProbePermit>, Error> {
     read(Path::new(OWNERS_FILE))
 }

@@ -91,7 +91,7 @@ fn capability_row(can: &MechanismCapability) -> Vec<String> {
     let has = if can.obstacle.is_some() { "no" } else { "yes" };
     let stamps = match &can.obstacle {
         Some(_) => "–".to_owned(),
-        // Without a stamp of the kernel, the time of the call is all that is known.
+        // The time of the call is all that is known without a stamp of the kernel.
         None if can.stages.is_empty() => "release".to_owned(),
         None => can.stages.iter().copied().map(stage_name).collect::<Vec<_>>().join(", "),
     };

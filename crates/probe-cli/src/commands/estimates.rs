@@ -36,7 +36,7 @@ enum TrainTarget {
     Reflector(u16),
 }
 
-/// What one of the two commands asks for.
+/// Request of one of the two commands.
 struct EstimateInquiry<'a> {
     what: &'static str,
     target: &'a ProbeTarget,
@@ -145,7 +145,7 @@ impl EstimateInquiry<'_> {
         let end = trains.run(estimator.as_mut(), &is_interrupted, &mut |_| {})?;
         header.clock_after = circumstances::clocks();
         self.write(&header, trains.records())?;
-        // With too many losses there is no answer, whatever the estimator would make of the probes that are left.
+        // Too many losses forbid an answer, whatever the estimator would compute from the remaining probes.
         let lost = match end {
             End::Done => None,
             End::Stopped => return Ok(CommandExit::Interrupted),

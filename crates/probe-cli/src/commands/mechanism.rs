@@ -45,8 +45,8 @@ pub(super) fn choose(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMec
     }
 }
 
-/// The same for trains whose departures are measured. `auto` is `spin` then: departures need not be exact, and a gate that holds a
-/// frame keeps all other work of the kernel from its processor, also the timer of a shaper on this machine.
+/// Chooses a mechanism for trains whose departures are measured. `auto` is `spin` then: departures need not be exact, and a gate that holds
+/// a frame keeps all other work of the kernel from its processor, also the timer of a shaper on this machine.
 pub(super) fn choose_for_trains(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
     match flags.mechanism {
         MechanismArg::Only(_) => choose(flags, location),
@@ -56,7 +56,7 @@ pub(super) fn choose_for_trains(flags: &ReleaseFlags, location: &PortLocation) -
     }
 }
 
-/// Opens it behind the limits of a target.
+/// Opens a mechanism behind the limits of a target.
 pub(super) fn open(
     chosen: &ChosenMechanism,
     location: &PortLocation,

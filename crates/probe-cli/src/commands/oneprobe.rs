@@ -69,7 +69,7 @@ pub(super) fn perform(arguments: &OneprobeArgs, output: &mut CommandOutput) -> R
     })
 }
 
-/// What became of a probe, in one line.
+/// Outcome of a probe, in one line.
 fn line(outcome: &OneprobeOutcome) -> String {
     let what = match outcome.verdict {
         ProbeVerdict::Ambiguous(why) => format!("ambiguous: {}", why.words()),
@@ -109,7 +109,7 @@ fn tell(
         End::Prohibited => remark("oneprobe: stopped: a host on the path forbids these probes"),
         End::Failed(failure) => remark(format_args!("oneprobe: {failure}")),
     }
-    // Apart, because a handshake is answered by the kernel, and data by the server, which may take its time.
+    // The two are separate: the kernel answers a handshake, and the server, which may be slow, answers data.
     let data = TimeSpread::of(&report.round_trips);
     let handshake = TimeSpread::of(&report.handshakes);
     if arguments.json {
@@ -137,7 +137,7 @@ fn words(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Option<Ti
         count(report.connections),
         count(report.told)
     )];
-    // Probes whose answers fit several histories of the path tell nothing; they count as neither lost nor arrived.
+    // Probes whose answers fit several histories of the path prove nothing; they count as neither lost nor arrived.
     for (why, number) in &report.ambiguous {
         lines.push(format!("  ambiguous: {} ({})", count(*number), why.words()));
     }

@@ -48,7 +48,7 @@ fn refuse_idle(arguments: &OneWay) -> Result<(), Error> {
     Err(Error::Usage(refusal.to_owned()))
 }
 
-/// To another interface of this machine.
+/// Measures the way to another interface of this machine.
 fn here(
     arguments: &OneWay,
     to: &PortLocation,

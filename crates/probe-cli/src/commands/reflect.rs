@@ -26,7 +26,7 @@ pub(super) fn perform(arguments: &ReflectArgs, output: &mut CommandOutput) -> Re
         burst: arguments.burst,
         synchronised_ns: arguments.clock_bound.map(packetrig_units::Nanos::as_u64),
     };
-    // With several addresses, the routing table would choose the source of an answer, and senders ignore answers from others.
+    // The routing table would choose the source of an answer among several addresses, and senders ignore answers from others.
     if arguments.address.ip().is_unspecified() {
         let why = "a reflector answers from the one address it listens on; name that address, and start one reflector \
                 per address";
@@ -36,6 +36,7 @@ pub(super) fn perform(arguments: &ReflectArgs, output: &mut CommandOutput) -> Re
     let mut socket = WatchedSocket::bind(&netns, arguments.address)?;
     signal::latch()?;
     remark(format_args!("reflect: listening on {}", socket.address()?));
+    // The socket is open now, and answering needs no further rights.
     opening.close()?;
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     let counts = reflect::run(

@@ -26,7 +26,7 @@ pub(super) fn perform(
     files: RecordFiles,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    // Before anything is sent: a file of unknown format would lose the result.
+    // Files are checked before anything is sent: one of unknown format would lose the result.
     arguments.write.iter().try_for_each(|file| files.check(file).map(drop))?;
     let seed = arguments.schedule.seed.unwrap_or_else(identity::seed);
     let schedule = schedule::schedule(&arguments.schedule, &arguments.content, seed)?;
@@ -114,6 +114,7 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
         .filter(|c| !c.is_whitespace() && *c != ':')
         .map(|c| c.to_digit(16))
         .collect::<Option<_>>()?;
+    // An odd number of digits leaves the last byte incomplete, so the text is refused.
     digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair.get(1)?).ok()).collect()
 }
 
@@ -169,7 +170,7 @@ fn write_frame(aims: &[ProbeAim], turn: usize, record: &ProbeRecord, out: &mut V
     }
 }
 
-/// How many trains came before that of each probe; `trains` has the train of each probe in the order of their numbers.
+/// Number of trains before that of each probe; `trains` has the train of each probe in the order of their numbers.
 fn turns(trains: &[u32]) -> Vec<usize> {
     let trains = trains.chunk_by(|one, other| one == other).enumerate();
     trains.flat_map(|(turn, probes)| probes.iter().map(move |_| turn)).collect()

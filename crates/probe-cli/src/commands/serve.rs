@@ -50,6 +50,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     )?;
     say_start(arguments, &socket, &chosen, &service);
     let namespaces: Vec<String> = arguments.interface.namespace.iter().cloned().collect();
+    // The socket and the mechanism are open now. Only listeners are opened later; `needs` keeps the rights for them.
     let _confinement = opening.close_as_rig(&namespaces)?;
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     let counts = service.run(&|| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end))?;

@@ -1,4 +1,4 @@
-//! How `capacity`, `available` and `oneprobe` begin: the permission for the target, the path to it, an own
+//! Set-up of `capacity`, `available` and `oneprobe`: the permission for the target, the path to it, an own
 //! port and the release mechanism.
 
 use super::bounds;

@@ -66,7 +66,7 @@ pub(super) fn summary(header: &ProbeHeader, outcome: &LineOutcome) -> String {
     text
 }
 
-/// Why a series ended early; `None` if it did not.
+/// Reason why a series ended early; `None` if it did not.
 pub(super) fn end(end: &LineEnd) -> Option<String> {
     match end {
         LineEnd::Done | LineEnd::Stopped => None,
@@ -104,7 +104,7 @@ pub(super) fn json(header: &ProbeHeader, outcome: &LineOutcome) -> Value {
     })
 }
 
-/// What a line about an answer adds; nothing for the first answer to a probe.
+/// Addition to the line about an answer; empty for the first answer to a probe.
 pub(super) const fn meaning(meaning: AnswerMeaning) -> &'static str {
     match meaning {
         AnswerMeaning::First(_) => "",

@@ -23,7 +23,7 @@ use std::path::Path;
 #[derive(Clone, Copy)]
 pub(super) struct WantedSession {
     pub(super) target: SocketAddr,
-    /// Whether the session itself compares the clocks, if they do not both follow UTC.
+    /// True if the session itself compares the clocks when they do not both follow UTC.
     pub(super) compares_clocks: bool,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn session(
                 say(&event, output);
             }
         })?;
-    // It borrows the sender, which has what the reflector reported.
+    // The lines borrow the sender, which holds the reports of the reflector.
     drop(lines);
     let after = clock::realtime_offset();
     let clock = OwnClock {
@@ -91,7 +91,7 @@ pub(super) fn session(
     Ok(asking::exit(asking, &outcomes))
 }
 
-/// What a session found about the two directions.
+/// Findings of a session about the two directions.
 struct SessionFindings {
     directions: DirectionKnowledge,
     relation: ClockRelation,
