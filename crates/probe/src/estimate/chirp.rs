@@ -120,6 +120,7 @@ impl RateEstimator for ChirpEstimator {
             self.discarded.unlike += 1;
             return;
         }
+        // Every delay contains the offset of the clocks, so it cancels in the difference to the first.
         let waits: Vec<_> = (0..=whole.last()).map(|nth| whole.delay(nth) - whole.delay(0)).collect();
         let rates: Vec<_> = (0..gaps.len()).map(|nth| whole.bits(nth, nth + 1) * 1e9 / gaps[nth]).collect();
         let noise = whole.doubt(0, 1).max(NOISE * whole.bits(0, 1) * 1e9 / settled.bits_per_s);

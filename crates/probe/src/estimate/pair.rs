@@ -258,6 +258,7 @@ impl RateEstimator for PairEstimator {
         for probe in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair) {
             probe.length = length;
         }
+        // The end of a burst comes too soon (see the module), so the last probe is not measured.
         if let Some(last) = probes.last_mut() {
             last.kind = ProbeKind::Tail;
         }

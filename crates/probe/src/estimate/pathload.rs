@@ -158,6 +158,7 @@ impl StreamFleet {
 
 impl PathloadEstimator {
     pub fn new(fleets: FleetShape, shape: TrainShape) -> Self {
+        // A stream is a burst for the limits, like every train.
         let fleets = FleetShape { probes: fleets.probes.min(shape.longest), ..fleets };
         Self {
             fleets,
@@ -252,6 +253,7 @@ impl PathloadEstimator {
         let asked = self.fleet.asked;
         if asked > 0.0 {
             let verdict = self.fleet.verdict(self.fleets.streams);
+            // Unusable streams have no trend, so a fleet could otherwise go on for ever.
             if verdict.is_none() && self.fleet.streams >= FUTILE * self.fleets.streams {
                 self.is_futile = true;
                 self.fleet = StreamFleet::default();
@@ -261,6 +263,7 @@ impl PathloadEstimator {
             search.learn(mean(&self.fleet.rates), verdict);
         }
         self.tried += 1;
+        // The rate 0 ends the search.
         let next = search.next().filter(|_| self.tried <= self.fleets.most);
         self.fleet = StreamFleet { asked: next.unwrap_or(0.0), ..StreamFleet::default() };
     }
@@ -312,6 +315,7 @@ impl RateEstimator for PathloadEstimator {
                 discarded: self.discarded,
             });
         }
+        // A copy is asked, because `next` widens the range while no stream has queued.
         let is_done = search.clone().next().is_none();
         if !is_done {
             let low = search.low / 1e6;

@@ -143,6 +143,7 @@ impl OneprobeMachine {
 
     /// Ends the series now. It does not wait for a probe in flight.
     pub fn stop(&mut self) {
+        // In all other states the server has a connection that it would keep half open.
         if !matches!(
             self.state,
             OneprobeState::Closed { .. } | OneprobeState::Connecting { .. } | OneprobeState::Finished
@@ -155,6 +156,7 @@ impl OneprobeMachine {
     /// Returns what to do now.
     pub fn step(&mut self, now: u64) -> OneprobeStep {
         loop {
+            // Queued segments go first: the state already counts on them.
             if let Some(out) = self.queue.pop_front() {
                 return OneprobeStep::Send(out);
             }
@@ -190,6 +192,7 @@ impl OneprobeMachine {
 
     /// A segment of the stream of requests, with a window of this many bytes.
     fn data(&self, sequence: u32, length: usize, window: u32) -> OutgoingSegment {
+        // The SYN takes one sequence number, so the stream begins one after the first.
         let from = sequence.wrapping_sub(self.connection.first.wrapping_add(1));
         OutgoingSegment {
             sequence,
@@ -312,6 +315,7 @@ impl OneprobeMachine {
     fn account(&mut self, probe: &PendingProbe, verdict: ProbeVerdict) {
         let is_plain = matches!(verdict, ProbeVerdict::Told { forward: ForwardOutcome::Both(ArrivalOrder::Kept), reverse }
             if reverse.order == ArrivalOrder::Kept);
+        // After loss or reordering, the first answer does not belong to the first segment alone.
         let round_trip_ns = probe
             .left
             .zip(probe.evidence.answers[0].filter(|_| is_plain))

@@ -104,6 +104,7 @@ impl ClientAllowance {
 
     /// Time for which nothing is read from the client, if all clients of its user have to pause for `of_user`.
     pub fn pause(&self, of_user: Nanos, now: MonoTime) -> Nanos {
+        // The modest allowance comes last: a client within it is never paused, however busy its user is.
         self.whole.pause(now).max(of_user).min(self.modest.pause(now))
     }
 }

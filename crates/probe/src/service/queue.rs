@@ -173,6 +173,7 @@ impl ReleaseQueue {
     pub fn cancel_target(&mut self, target: IpAddr, is_meant: impl Fn(u32) -> bool) -> Vec<QueuedTrain> {
         let clients: Vec<ClientId> = self.clients.keys().copied().collect();
         let is_cancelled = |train: &QueuedTrain| {
+            // `::ffff:192.0.2.1` is the same host as `192.0.2.1`.
             train.target.ip().to_canonical() == target.to_canonical() && is_meant(train.user)
         };
         let of = clients.into_iter().map(|client| self.take_out(client, is_cancelled));

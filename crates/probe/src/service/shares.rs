@@ -119,6 +119,7 @@ impl TargetShares {
             of_user.len() >= MOST_TARGETS_AT_A_TIME && !of_user.contains(&target)
         };
         let of_user = |shares: &Self| shares.of_users.get(&client.user).is_some_and(is_full);
+        // The search goes over all targets, so it waits until room is needed.
         if of_user(self) && now.since(self.forgotten_at) >= FORGOTTEN_EVERY {
             self.forget_idle(now);
         }

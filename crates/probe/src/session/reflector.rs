@@ -158,6 +158,7 @@ impl StampReflector {
         // Digests come first: a sender without the key cannot use up the allowance of an address, or fill the memory for sessions.
         let full_at = self.allowance(arrived).ok_or(ReflectionRefusal::TooSoon)?;
         let name = (arrived.from, request.session);
+        // Room is made first: a new session has no time yet and would be forgotten as the oldest.
         self.make_room(name);
         let is_stateful = self.settings.is_stateful;
         let must_be_new = self.settings.key.is_some();
@@ -272,6 +273,7 @@ impl StampReflector {
         value: &mut [u8],
     ) {
         match kind {
+            // Destination port, then source port of the request (RFC 8972, 4.2).
             TlvKind::Location => {
                 value[..2].copy_from_slice(&arrived.to_port.to_be_bytes());
                 value[2..4].copy_from_slice(&arrived.from.port().to_be_bytes());
@@ -299,6 +301,7 @@ impl StampReflector {
                 let said = session.departed.map_or([0; 16], |follow_up| follow_up.write());
                 value.copy_from_slice(&said);
             }
+            // The sender gets these back as they came; `finish` renews the digest.
             TlvKind::ExtraPadding | TlvKind::AccessReport | TlvKind::Hmac | TlvKind::Other(_) => {}
         }
     }

@@ -49,6 +49,7 @@ impl OneprobeMachine {
         if !segment.has(flags::ACK) || !is_ours {
             return;
         }
+        // An old segment that comes late must not take back the acknowledgement or the window.
         if !after(connection.acknowledged, segment.acknowledgement) {
             connection.acknowledged = segment.acknowledgement;
             connection.peer_window = segment.window;
@@ -110,6 +111,7 @@ impl OneprobeMachine {
     fn on_connection_end(&mut self, at: u64) {
         match self.state.clone() {
             OneprobeState::ProbeInFlight(probe) | OneprobeState::AskingForState { probe, .. } => {
+                // The answers that came before the end may decide already.
                 let verdict =
                     probe.evidence.at_once().unwrap_or(ProbeVerdict::Ambiguous(UselessReason::Ended));
                 self.account(&probe, verdict);
@@ -128,6 +130,7 @@ impl OneprobeMachine {
         if segment.length == 0 {
             return self.answer_window_probe(segment, at);
         }
+        // Data out of order is not kept: the old acknowledgement makes the server send it again.
         if is_next {
             self.connection.expected = self.connection.expected.wrapping_add(segment.length);
             self.connection.has_data = true;
