@@ -126,6 +126,7 @@ pub fn run_from(
         AskState { lines: Vec::new(), ears, patience, heard_until: start, tell, frame: Vec::new() };
     let mut order = Vec::new();
     for (number, line) in lines.iter_mut().enumerate() {
+        // All lines are checked before the first probe of any line leaves.
         fits(line)?;
         order.extend(line.schedule.probes().iter().enumerate().map(|(probe, planned)| PlannedDeparture {
             at: planned.at + line.shift,

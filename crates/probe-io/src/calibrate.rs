@@ -117,6 +117,7 @@ pub fn perform(
     for mechanism in mechanisms.iter().take_while(|_| !stop()) {
         all.push(match release::open(near, *mechanism, ReleaseOptions::usual_for(*mechanism)) {
             Ok(release) => {
+                // The frames reach no target, so no limits of one apply.
                 let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(TargetLimits::NONE));
                 bench.calibrate(*mechanism, dispatcher, extent, stop)?
             }

@@ -103,6 +103,7 @@ impl PacketListener {
     ) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let options = RxOptions {
+            // One block for each frame (see `open_holding`), and some more for other frames.
             blocks: BLOCKS.max(frames + BLOCKS / 4),
             block_bytes: 1 << 16,
             // The shortest timeout of TPACKET_V3. Stamps are taken at arrival, so it delays only when the program sees a frame.

@@ -137,6 +137,7 @@ fn batch(
     let refused = aim.dispatcher.send(&train, &mut gone)?;
     tell(gone.len());
     records.extend(train.iter().zip(probes).zip(gone).map(|((due, probe), gone)| {
+        // A frame may be padded, so the record has its real length.
         gone.into_record(PlannedProbe { length: frame_length(due.frame), ..*probe }, due.at)
     }));
     Ok(refused)

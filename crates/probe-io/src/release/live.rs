@@ -148,6 +148,7 @@ impl Line for LiveRelease {
             }
             sent = off;
         }
+        // Frames that stayed with the program would leave with the next train.
         self.train.withdraw();
         for gone in &mut gone[sent..] {
             gone.flags.push(ProbeFlag::Dropped);

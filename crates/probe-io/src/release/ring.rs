@@ -44,6 +44,7 @@ impl RingRelease {
     }
 
     fn fill(&mut self, train: &TrainRelease) -> Result<(), Error> {
+        // The whole train is checked first: half of one in the ring would leave with the next kick.
         let refused = Error::Train {
             mechanism: ReleaseMechanism::Ring,
             most: self.slots.capacity(),

@@ -64,6 +64,7 @@ pub(super) fn serve_clients(
             has_come = true;
             entrance.take(stream);
         }
+        // Connections that have to wait must not keep this loop busy.
         if !entrance.admit_waiting()? && has_come {
             clock::sleep_until_ns(clock::monotonic_ns() + BREATH_NS);
         }

@@ -84,6 +84,7 @@ impl ClientSession<'_> {
                     }
                 }
             }
+            // A single message can use up the allowance or fill the outbox.
             let is_slowed = self.client.pause() > Nanos::ZERO;
             if is_slowed || self.client.flush() >= UNREAD || self.shared.has_ended() {
                 return true;

@@ -90,6 +90,7 @@ impl<'a> ServiceOutlet<'a> {
                 self.finish_oldest();
             }
         }
+        // The mechanism cannot give frames back, so it sends what it has.
         while !self.begun.is_empty() {
             self.finish_oldest();
         }
@@ -193,6 +194,7 @@ impl<'a> ServiceOutlet<'a> {
             self.begun.push_back(frames);
         } else {
             self.note(begun);
+            // Frames without an outcome count as not sent.
             self.report_departed(frames, &[]);
         }
     }
