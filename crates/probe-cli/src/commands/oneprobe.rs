@@ -40,6 +40,7 @@ pub(super) fn perform(arguments: &OneprobeArgs, output: &mut CommandOutput) -> R
     };
     let mut machine = OneprobeMachine::new(options, request);
     let mut dispatcher = setup.dispatcher()?;
+    // Only a few segments are in flight at a time, so the ring needs no extra blocks.
     let mut listener = setup.listener(0)?;
     let mut talk = OneprobeTalk {
         way: &setup.way,
