@@ -1,4 +1,4 @@
-//! The fleet's own authority: one directory with its keys, the admitted nodes, and the secrets that let others join.
+//! The fleet's certificate authority: one directory with its keys, the admitted nodes, and the secrets that let others join.
 //!
 //! Certificates name a node in their subject and nowhere else, because the server looks at other names first. Invariant:
 //! files with a secret are readable by their owner only; a node's private key never comes here.
@@ -35,45 +35,45 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Why the authority did not do it.
+/// Reasons why the authority refused or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     #[error("{file}: {source}")]
     File { file: String, source: std::io::Error },
-    /// What a file says cannot be used.
+    /// The contents of a file cannot be used.
     #[error("{0} is damaged")]
     Damaged(String),
-    /// The library refused.
+    /// The certificate library refused.
     #[error("cannot make a certificate: {0}")]
     Certificate(String),
-    /// Not a name.
+    /// The text is not a valid node name.
     #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::RULE)]
     Name(String),
     /// The name belongs to another key.
     #[error("there is already a node called {0}, with another key; choose another name or remove that node")]
     Taken(NodeName),
-    /// A name that was never let in, or is not any more.
+    /// The name was never admitted, or its node was removed.
     #[error("there is no node called {0} with this key in the fleet; ask for a join line")]
     Unknown(NodeName),
-    /// Labels that a node cannot have.
+    /// The labels are too many for a node.
     #[error("the labels of {node} were not changed: {source}")]
     Labels { node: NodeName, source: TooManyLabels },
-    /// A secret that is unknown, used up, too old or taken back.
+    /// The secret is unknown, used up, expired or revoked.
     #[error("the secret of this join line is unknown, used up or expired; ask for a new join line")]
     Secret,
 }
 
-/// A node that was let in.
+/// A node that was admitted.
 ///
-/// Its certificate names it and when it was let in, so that the certificate of a node that was removed is worth nothing to
-/// the next one of that name, nor the other way round.
+/// The certificate contains its name and its generation. So the certificate of a removed node is of no use to the next
+/// node with that name, and the other way round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmittedNode {
     pub name: NodeName,
-    /// Drawn when it was let in.
+    /// Random text, drawn when the node was admitted.
     pub generation: String,
-    /// With which it logs in to the server; empty for a node that an earlier version let in.
+    /// Public key with which the node logs in to the server; empty for a node that an earlier version admitted.
     pub user_key: String,
 }
 
@@ -91,28 +91,28 @@ impl AdmittedNode {
 #[derive(Debug)]
 pub struct FleetAuthority {
     files: AuthorityFiles,
-    /// Changes of the directory, one at a time.
+    /// Serialises changes of the directory within this process.
     lock: Mutex<()>,
 }
 
-/// How long a certificate of a node, of the server or of the controller is good.
+/// Days for which a certificate of a node, of the server or of the controller is valid.
 const VALID_DAYS: u64 = 90;
-/// How long that of the authority is.
+/// Days for which the certificate of the authority is valid.
 const AUTHORITY_DAYS: u64 = 20 * 365;
-/// How far the clocks of nodes may be behind, in seconds.
+/// Seconds by which the clocks of nodes may be behind.
 const SLACK: u64 = 24 * 3600;
 const DAY: u64 = 24 * 3600;
-/// Changes of a directory that are this far apart have different times on every file system.
+/// Two changes of the directory that are this far apart have different modification times on every file system.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// One change of the directory at a time, in this process and in others.
+/// Serialises changes of the directory, in this process and in others.
 struct DirectoryLock<'a> {
     _own: MutexGuard<'a, ()>,
-    /// Unlocked when it is closed.
+    /// The file lock ends when the file is closed.
     _file: fs::File,
 }
 
-/// A public key that came from elsewhere: a point of P-256.
+/// A public key that another machine sent: a point of P-256.
 struct CurvePoint(Vec<u8>);
 
 impl PublicKeyData for CurvePoint {
@@ -154,11 +154,11 @@ const SERVER: &str = "server";
 const SIGNING: &str = "signing.key";
 /// The secret of the server's accounts.
 const ACCOUNTS: &str = "accounts.key";
-/// When the controller's certificate is to be made anew, in seconds since 1970.
+/// Time at which the controller's certificate is renewed, in seconds since 1970.
 const CONTROLLER_DUE: &str = "controller.due";
 
 impl FleetAuthority {
-    /// The authority in `directory`; it is made if it is not there.
+    /// Opens the authority in `directory`, or creates it there.
     pub fn open(directory: &Path) -> Result<Self, Error> {
         let authority = Self { files: AuthorityFiles::open(directory)?, lock: Mutex::default() };
         if !authority.files.has(SIGNING) || !authority.files.has(ACCOUNTS) {
@@ -167,9 +167,9 @@ impl FleetAuthority {
         Ok(authority)
     }
 
-    /// Of processes that find it incomplete at once, one makes what is missing.
+    /// Creates the missing keys. If several processes find the directory incomplete, one of them does it.
     fn create_missing(&self) -> Result<(), Error> {
-        // Looked at again under the lock: another process may have made it meanwhile.
+        // Checked again under the lock: another process may have created the keys meanwhile.
         let _lock = self.lock()?;
         if !self.files.has(SIGNING) {
             self.create_keys()?;
@@ -204,7 +204,7 @@ impl FleetAuthority {
         Ok(Issuer::new(authority_parameters(), key))
     }
 
-    /// A certificate for a key of our own, at `now` (seconds since 1970).
+    /// Issues a certificate for a key of our own, at `now` (seconds since 1970).
     fn issue_own(
         &self,
         name: &str,
@@ -214,8 +214,8 @@ impl FleetAuthority {
     ) -> Result<(), Error> {
         let parameters = valid_from(now, VALID_DAYS, named(name, parameters));
         let issued = parameters.signed_by(key, &self.issuer()?).map_err(certificate)?;
-        // A crash between these two is mended at the next call: the controller's due time is written after
-        // both, and the server's certificate is made at every start.
+        // A crash between these two writes is repaired at the next call: the controller's due time is written after
+        // both, and the server's certificate is issued at every start.
         self.files.write(&format!("{name}.key"), &key.serialize_pem())?;
         self.files.write(&format!("{name}.pem"), &issued.pem())
     }
@@ -225,12 +225,12 @@ impl FleetAuthority {
         self.files.read(&format!("{AUTHORITY}.pem"))
     }
 
-    /// The server's certificate for these addresses and names, made anew, for [`crate::broker::BrokerSetup`] and enrolment.
+    /// Issues a new server certificate for these addresses and names, for [`crate::broker::BrokerSetup`] and enrolment.
     pub fn server(&self, names: &[String]) -> Result<ServerSecurity, Error> {
         self.server_at(names, now())
     }
 
-    /// The same at `now`, in seconds since 1970.
+    /// Issues a new server certificate at `now`, in seconds since 1970.
     pub fn server_at(&self, names: &[String], now: u64) -> Result<ServerSecurity, Error> {
         let lock = self.lock()?;
         let mut parameters = CertificateParams::new(names).map_err(certificate)?;
@@ -245,26 +245,25 @@ impl FleetAuthority {
         })
     }
 
-    /// The accounts of the server.
+    /// The accounts of the message server.
     fn accounts(&self) -> Result<ServerAccounts, Error> {
         let secret = unhex(self.files.read(ACCOUNTS)?.trim());
         Ok(ServerAccounts::new(&secret.ok_or_else(|| Error::Damaged(ACCOUNTS.to_owned()))?))
     }
 
-    /// What the server is asked with to remove the accounts of nodes, and whether it has read its configuration.
+    /// Credentials of the system user, which removes accounts of nodes and asks when the server read its configuration.
     pub fn server_asker(&self) -> Result<FleetCredentials, Error> {
         let credentials = self.controller()?.0;
         let user = self.accounts()?.system_user(&user_key_of(&credentials.key)?)?;
         Ok(FleetCredentials { user: Some(user), ..credentials })
     }
 
-    /// What the controller connects and seals with. Nodes that come later are found.
+    /// Credentials and sealing keys of the controller. The keys of nodes are looked up at each use, so later nodes are found.
     pub fn controller(&self) -> Result<(FleetCredentials, SealKeys), Error> {
         self.controller_at(now())
     }
 
-    /// The same at `now`, in seconds since 1970: a certificate of which two thirds of its time are over is made anew, for the
-    /// same key.
+    /// The same at `now`, in seconds since 1970. A certificate past two thirds of its lifetime is renewed for the same key.
     pub fn controller_at(&self, now: u64) -> Result<(FleetCredentials, SealKeys), Error> {
         let lock = self.lock()?;
         self.keep_controller_valid(now)?;
@@ -286,7 +285,7 @@ impl FleetAuthority {
         unhex(self.files.read(SIGNING)?.trim()).ok_or_else(|| Error::Damaged(SIGNING.to_owned()))
     }
 
-    /// The caller holds the lock.
+    /// Renews the controller's certificate if it is due. The caller holds the lock.
     fn keep_controller_valid(&self, now: u64) -> Result<(), Error> {
         let due = self.files.read(CONTROLLER_DUE).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         if now < due {
@@ -301,25 +300,25 @@ impl FleetAuthority {
         self.files.write(CONTROLLER_DUE, &renewal_due(now).to_string())
     }
 
-    /// The nodes that were let in, in order of their names.
+    /// Names of the admitted nodes, in order.
     pub fn nodes(&self) -> Result<Vec<NodeName>, Error> {
         let names = self.files.names(".node")?;
         Ok(names.into_iter().filter(|name| subject::is_name(name)).map(NodeName).collect())
     }
 
-    /// The same with the generation of each, for the broker.
+    /// The admitted nodes with their generations, for the broker.
     pub fn admitted(&self) -> Result<Vec<AdmittedNode>, Error> {
         let admitted = self.nodes()?.into_iter().filter_map(|name| self.admitted_node(&name).transpose());
         admitted.collect()
     }
 
-    /// When the directory was changed last, if that is long enough ago for a later change to have another time.
+    /// The time of the last change of the directory; `None` if a further change could still get the same time.
     pub fn settled_since(&self) -> Option<SystemTime> {
         let changed = self.files.changed()?;
         changed.elapsed().ok().filter(|age| *age > SETTLED).and(Some(changed))
     }
 
-    /// One of them; `None` if it is not in the fleet.
+    /// One admitted node; `None` if it is not in the fleet.
     pub fn admitted_node(&self, name: &NodeName) -> Result<Option<AdmittedNode>, Error> {
         match KeptNode::read(&self.files, name) {
             Ok(node) => Ok(Some(node.admitted(name))),
@@ -334,7 +333,7 @@ fn user_key_of(private_key: &str) -> Result<String, Error> {
     Ok(key.public_key())
 }
 
-/// The key for grants to a node, read anew each time, so that nodes may join while the controller runs. `None` if the node
+/// The grant key of a node, read anew each time, so that nodes can join while the controller runs. `None` if the node
 /// is not in the fleet.
 fn key_of(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY]>, String> {
     match KeptNode::read(files, node) {
@@ -350,14 +349,16 @@ fn now() -> u64 {
     wall_clock_ns() / 1_000_000_000
 }
 
-/// When a certificate that was made at `issued` is to be made anew: after two thirds of its time. In seconds since 1970.
+/// Due time of the renewal of a certificate that was issued at `issued`, in seconds since 1970: after two
+/// thirds of its lifetime.
 pub(crate) const fn renewal_due(issued: u64) -> u64 {
     issued + VALID_DAYS * DAY / 3 * 2
 }
 
-/// Valid for `days`, from a little before `now`.
+/// Makes the certificate valid for `days`, from a little before `now`.
 fn valid_from(now: u64, days: u64, mut parameters: CertificateParams) -> CertificateParams {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    // A node whose clock is behind by less than `SLACK` must not see a certificate from the future.
     parameters.not_before = epoch + Duration::from_secs(now.saturating_sub(SLACK));
     parameters.not_after = epoch + Duration::from_secs(now + days * DAY);
     parameters
@@ -371,7 +372,7 @@ fn authority_parameters() -> CertificateParams {
     parameters
 }
 
-/// With that name in the subject and nothing else there.
+/// Sets the subject to this common name and nothing else.
 fn named(name: &str, mut parameters: CertificateParams) -> CertificateParams {
     parameters.distinguished_name = rcgen::DistinguishedName::new();
     parameters.distinguished_name.push(DnType::CommonName, name);

@@ -1,4 +1,4 @@
-//! Whose fault the errors of this crate are.
+//! Attributes the errors of this crate to the user, the peer, the system or a bug.
 
 use crate::{authority, broker, enrol};
 use packetrig_units::Blame;
@@ -30,7 +30,7 @@ impl broker::Error {
 impl enrol::Error {
     pub fn blame(&self) -> Blame {
         match self {
-            // What the authority refuses is the join line, which the user gave.
+            // The authority refuses the join line, which the user gave.
             Self::Line | Self::Name(_) | Self::Refused(_) | Self::Removed(_) => Blame::Usage,
             Self::Stranger(_) | Self::Later(_) => Blame::Peer,
             Self::Network { source, .. } => Blame::of_io(source),

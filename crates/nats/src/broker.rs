@@ -1,7 +1,7 @@
-//! A server of our own: found, configured, started as a child, watched, and ended with us.
+//! A message server of our own: found, configured, started as a child, watched, and ended with us.
 //!
 //! It is not the user's cluster: the addresses of such a cluster go to the fabric instead. Invariant: the child never
-//! outlives this process; when it dies it is started again, after a pause that grows, and the user is told.
+//! outlives this process. When it dies, it is started again after a growing pause, and the user is informed.
 
 mod accounts;
 mod configuration;
@@ -27,34 +27,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Of these words is the server's complaint about a port that another program has.
+/// Words in the server's error message for a port that another program uses.
 const PORT_TAKEN: &str = "address already in use";
-/// How often the server is asked whether it has read its configuration, and how long in between.
+/// Number of times the server is asked whether it has read its configuration, and the pause between them.
 const RELOAD_LOOKS: u32 = 100;
 const RELOAD_LOOK: Duration = Duration::from_millis(100);
-/// Ports that are tried where any will do.
+/// Number of ports that are tried if any will do.
 const PORT_CHOICES: u32 = 5;
 
-/// Why there is no server.
+/// Reasons why there is no server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The program is not there.
+    /// The program is not installed.
     #[error("nats-server is not installed; install it with `{INSTALL}`")]
     Missing,
     /// The program is too old or too new.
     #[error("{program} is nats-server {found}, but {OLDEST} or newer (below {}) is needed; install it with `{INSTALL}`", MAJOR + 1)]
     Version { program: String, found: String },
-    /// A node cannot be called so.
+    /// The text is not a valid node name.
     #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::NodeName::RULE)]
     Name(String),
-    /// A file or the process.
+    /// A file or the process failed.
     #[error("{what}: {source}")]
     World { what: String, source: std::io::Error },
-    /// The authority's directory.
+    /// The authority's directory failed.
     #[error(transparent)]
     Authority(#[from] crate::authority::Error),
-    /// It ended or did not become ready.
+    /// The server ended, or did not become ready.
     #[error("nats-server is not ready: {0}")]
     NotReady(String),
 }
@@ -64,24 +64,24 @@ pub(crate) fn world(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> E
     move |source| Error::World { what, source }
 }
 
-/// What the server shall be.
+/// Parameters of the server.
 #[derive(Clone, Debug)]
 pub struct BrokerSetup {
-    /// The program; without one it is looked for, see [`find`].
+    /// The program; without one it is searched for, see [`find`].
     pub program: Option<PathBuf>,
-    /// Where it listens; port 0 takes a free one, and keeps it.
+    /// Listen address; port 0 is replaced by a free port, which then stays the same.
     pub listen: SocketAddr,
-    /// Its configuration, its log and its store.
+    /// Directory of its configuration, its log and its store.
     pub directory: PathBuf,
-    /// Bytes it may keep in all; more than the fabric's `results_room`.
+    /// Size limit of its store in bytes; more than the fabric's `results_room`.
     pub store_room: u64,
-    /// Certificates. Without them every connection may do anything: only for tests on one machine.
+    /// Certificates. Without them every connection has all rights: only for tests on one machine.
     pub security: Option<ServerSecurity>,
-    /// Nodes that may connect from the start, with security.
+    /// Nodes that may connect from the start; used only with `security`.
     pub nodes: Vec<AdmittedNode>,
 }
 
-/// A server that runs. Dropping it ends it.
+/// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct MessageServer {
     setup: BrokerSetup,
@@ -98,7 +98,7 @@ impl MessageServer {
         }
         for _ in 1..PORT_CHOICES {
             match Self::start_at(at_free_port(&setup)?) {
-                // Since it was found free somebody else has taken the port.
+                // Another program has taken the port since it was found free.
                 Err(Error::NotReady(why)) if why.contains(PORT_TAKEN) => {}
                 started => return started,
             }
@@ -126,28 +126,28 @@ impl MessageServer {
         self.setup.listen
     }
 
-    /// The present process id of the server.
+    /// The current process id of the server.
     pub fn process(&self) -> u32 {
         lock(&self.notes).process
     }
 
-    /// How often it was started.
+    /// Number of its starts.
     pub fn starts(&self) -> u64 {
         lock(&self.notes).starts
     }
 
-    /// Takes the troubles since the last call.
+    /// Returns the troubles since the last call.
     pub fn troubles(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.notes).troubles)
     }
 
-    /// Lets one more node connect. The server looks for it when it comes: nothing else is touched.
+    /// Lets one more node connect. The server reads the node's account when it connects; nothing else is touched.
     pub fn admit(&self, node: &AdmittedNode) -> Result<(), Error> {
         accounts::add(&self.setup, node)
     }
 
-    /// Lets exactly these nodes connect from now on. Those that are connected and still named stay so, all others are cut
-    /// off, for which the server is asked as `remover`; a server that does not answer is started again.
+    /// Lets exactly these nodes connect from now on. Connected nodes in the list stay connected. All others are cut
+    /// off: `remover` asks the server for that. A server that does not answer is restarted.
     pub fn allow(&self, nodes: &[AdmittedNode], remover: FleetCredentials) -> Result<(), Error> {
         let left = accounts::settle(&self.setup, nodes)?;
         let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
@@ -160,16 +160,18 @@ impl MessageServer {
         Ok(())
     }
 
-    /// Ends the server and starts it again. What it has confirmed stays; those that are connected come back by themselves.
+    /// Restarts the server. Confirmed data stays, and clients reconnect by themselves.
     pub fn restart(&self) {
         // A keeper that has ended has no server.
         ignore_closed(self.orders.send(KeeperOrder::Restart));
     }
 
-    /// Has the server read its configuration and its certificate again, and waits until it says as `asker` that it has. Connections stay.
+    /// Makes the server read its configuration and its certificate again, and waits until it confirms that
+    /// to `asker`. Connections stay.
     pub fn reload(&self, asker: &FleetCredentials) -> Result<(), Error> {
-        // A server whose certificate has expired cannot be asked before.
+        // A server whose certificate has expired cannot be asked beforehand.
         let before = system::configured_at(&self.setup, asker).ok();
+        // The server reads only its copies, so they are replaced before it reads again.
         copy_certificates(&self.setup)?;
         let (done, is_done) = channel();
         self.orders.send(KeeperOrder::Reload(done)).map_err(|_| keeper_ended())?;
@@ -203,7 +205,7 @@ fn keeper_ended() -> Error {
     Error::NotReady("the thread that supervises it has ended".to_owned())
 }
 
-/// The other end of the channel may have gone, and then nobody waits for this.
+/// Ignores a closed channel: if its receiver is gone, nobody waits for the value.
 fn ignore_closed<T>(sent: Result<(), SendError<T>>) {
     drop(sent);
 }
@@ -216,14 +218,14 @@ fn write(setup: &BrokerSetup) -> Result<(), Error> {
     let directory = &setup.directory;
     let file = path(setup);
     private_files::create_directories(directory).map_err(world(directory.display().to_string()))?;
-    // No server of ours runs yet: nobody has to be asked.
+    // No server of ours runs yet, so there is none to ask.
     let left = accounts::settle(setup, &setup.nodes)?;
     accounts::delete(setup, &left)?;
     copy_certificates(setup)?;
     private_files::write(&file, configuration(setup)?).map_err(world(file.display().to_string()))
 }
 
-/// Gives the server its own copies: it cannot read the directory of the fleet, which has the signing keys.
+/// Gives the server its own copies: it cannot read the directory of the fleet, which contains the signing keys.
 fn copy_certificates(setup: &BrokerSetup) -> Result<(), Error> {
     let Some(security) = &setup.security else { return Ok(()) };
     let copies = TlsFiles::of(setup);
@@ -240,7 +242,7 @@ fn copy_certificates(setup: &BrokerSetup) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the server uses for TLS, below its own directory.
+/// The server's TLS files, below its own directory.
 struct TlsFiles {
     certificate: PathBuf,
     key: PathBuf,
@@ -254,12 +256,12 @@ impl TlsFiles {
     }
 }
 
-/// Where the server logs.
+/// Path of the server's log.
 fn log_file(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.log")
 }
 
-/// What it says before it has read where to log.
+/// Output of the server before it has read where to log.
 fn first_output(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.out")
 }
@@ -268,7 +270,7 @@ fn path(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.conf")
 }
 
-/// The same with a port that is free now. It has to stay the same when the server is started again, so the server cannot choose it.
+/// The same setup with a port that is free now. The server cannot choose it, because the port must survive restarts.
 fn at_free_port(setup: &BrokerSetup) -> Result<BrokerSetup, Error> {
     let free = TcpListener::bind(setup.listen).and_then(|socket| socket.local_addr());
     let listen = free.map_err(world(format!("no free port at {}", setup.listen)))?;

@@ -1,10 +1,10 @@
-//! Fetching of captures that stay on nodes: signed questions to a node, sealed answers from it.
+//! Fetches captures that stay on nodes: signed questions to a node, sealed answers from it.
 //!
-//! It has connections and subjects of its own (`get.NODE`, `cap.NODE`). Nothing of it touches letters, leases or results, and
+//! It has its own connections and subjects (`get.NODE`, `cap.NODE`). It does not touch letters, leases or results, and
 //! the fetching process need not be the fleet's controller.
 //!
-//! Invariant: a node answers a question only if the fleet's signing key has signed it for this node, and each once; an
-//! answer counts only with the seal of its node.
+//! Invariant: a node answers a question only if the fleet's signing key has signed it for this node, and answers each
+//! question once. An answer counts only with the seal of its node.
 
 use crate::connection::{self, ConnectionTroubles, ServerAccess, down, open};
 use crate::runtime::SharedRuntime;
@@ -25,17 +25,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// What is asked or answered, as JSON.
+/// Header with the question or the answer, as JSON.
 const ABOUT: &str = "Packetrig-Capture";
 const SEAL: &str = "Packetrig-Seal";
-/// How long a message may take to leave.
+/// Time within which a message must leave.
 const LEAVING: Duration = Duration::from_secs(10);
-/// How long the server may take to be there.
+/// Time within which the server must accept the connection.
 const OPENING: Duration = Duration::from_secs(10);
-/// Askers whose last number is remembered. To repeat an older question only makes a node send an answer that nobody reads.
+/// Askers whose last number is remembered. A repeated older question only makes a node send an answer that nobody reads.
 const ASKERS: usize = 64;
 
-/// One end, with a connection of its own.
+/// One end of the exchange, with its own connection.
 struct CaptureConnection {
     runtime: SharedRuntime,
     client: Client,
@@ -60,7 +60,7 @@ impl CaptureConnection {
         self.runtime.wait(left, async move { incoming.lock().await.next().await })?
     }
 
-    /// Returns when it has left, so that no queue grows.
+    /// Returns when the message is written to the socket, so that no queue grows.
     fn send(&self, at: String, about: String, seal: Option<String>, bytes: Vec<u8>) -> Result<(), Error> {
         let mut headers = HeaderMap::new();
         headers.insert(ABOUT, about);
@@ -102,7 +102,7 @@ pub struct NatsCaptureQuestions {
     connection: CaptureConnection,
     node: NodeName,
     keys: Option<SealKeys>,
-    /// The asking processes, and the last number of each.
+    /// The asking processes, with the last number of each.
     askers: VecDeque<(u64, u64)>,
 }
 
@@ -133,7 +133,7 @@ impl NatsCaptureQuestions {
 
     fn is_new(&mut self, question: &CaptureQuestion) -> bool {
         if let Some((_, last)) = self.askers.iter_mut().find(|(asker, _)| *asker == question.asker) {
-            // A recorded question that is sent again has an old number.
+            // A recorded question that is sent again has an old number, so it is refused.
             let is_new = question.number > *last;
             *last = question.number.max(*last);
             return is_new;
@@ -168,7 +168,7 @@ impl CaptureQuestions for NatsCaptureQuestions {
     }
 }
 
-/// The fetching process's end for one node, with the controller's keys.
+/// The end of the fetching process for one node, with the controller's keys.
 pub struct NatsCaptureAnswers {
     connection: CaptureConnection,
     node: NodeName,
@@ -195,6 +195,7 @@ impl NatsCaptureAnswers {
     fn read(&self, message: &Message) -> Option<CaptureAnswer> {
         let about = header(message, ABOUT)?;
         if let Some(SealKeys::Controller { grants, .. }) = &self.keys {
+            // Without a readable key of the node, none of its answers counts.
             let key = MacKeys::as_ref(grants)(&self.node).ok()??;
             let seal = header(message, SEAL)?;
             if !is_capture_genuine(&key, &message.subject, about, &message.payload, seal) {

@@ -1,7 +1,7 @@
-//! How the server is reached: addresses, certificate, and what becomes of a connection that has trouble.
+//! Connections to the server: addresses, certificate, and recovery from failures.
 //!
-//! It knows neither messages nor results. Each part of the fabric has a connection of its own, so a long segment does
-//! not delay a letter. Invariant: a lost connection is tried again for ever, with short waits.
+//! It knows neither messages nor results. Each part of the fabric has its own connection, so a long segment does not
+//! delay a letter. Invariant: a lost connection is retried forever, with short waits.
 
 mod troubles;
 
@@ -21,42 +21,43 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-/// A dead server is noticed after two of these.
+/// Ping interval: a dead server is noticed after two missed pings.
 const PING_EVERY: Duration = Duration::from_secs(2);
-/// How long a connection may take to come up.
+/// Time within which a connection must be established.
 const CONNECTING: Duration = Duration::from_secs(5);
-/// Longest wait before the next attempt.
+/// Longest pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Refusals of the user that are not believed: a server that reads its configuration again refuses everybody meanwhile.
+/// Refusals of the user that are retried: a server that reads its configuration again refuses all users meanwhile.
 const DISBELIEF: u32 = 2;
-/// Messages of one subscription that wait for the task that reads it, which does nothing else.
+/// Messages of one subscription that wait for the task that reads it and does nothing else.
 const SUBSCRIPTION_ROOM: usize = 65_536;
 
-/// How to reach the server, and what to ask of it.
+/// Parameters for reaching the server and for its stores.
 #[derive(Clone, Debug)]
 pub struct ServerAccess {
-    /// Addresses, tried in any order: `host:port`.
+    /// Addresses (`host:port`), tried in any order.
     pub servers: Vec<String>,
     /// Our identity. Without it the connection is not encrypted: only for tests on one machine.
     pub credentials: Option<FleetCredentials>,
-    /// The address to connect from: it chooses the control network.
+    /// Local address of connections: it selects the control network.
     pub from: Option<SocketAddr>,
-    /// Servers that keep a copy of records and results: 1, or 3 of a cluster.
+    /// Number of servers that keep a copy of records and results: 1, or 3 of a cluster.
     pub replicas: usize,
-    /// Bytes of results that may wait for the controller.
+    /// Size limit in bytes of results that wait for the controller.
     pub results_room: u64,
-    /// How long an append or a change of a record is tried before it counts as unanswered.
+    /// Time for which an append or a change of a record is tried before it counts as unanswered.
     pub patience: Duration,
-    /// What is sealed or checked with; without them anybody is believed, which is for tests on one machine.
+    /// Keys for seals; without them every sender is believed, which is for tests on one machine.
     pub keys: Option<SealKeys>,
-    /// Where a node keeps the proof of the highest epoch that it has seen; without a file it forgets it when it ends.
+    /// File in which a node keeps the proof of the highest epoch that it has seen; without it, the proof is lost
+    /// when the node ends.
     pub epoch_proof: Option<PathBuf>,
-    /// Connections that the server has refused since it last accepted one. Clones share it.
+    /// Number of connections that the server has refused since it last accepted one. Clones share it.
     pub refused_log_ins: Arc<AtomicU32>,
 }
 
 impl ServerAccess {
-    /// One server, encrypted if there are credentials; room for 1 GiB of results.
+    /// Access to one server, encrypted if there are credentials, with space for 1 GiB of results.
     pub fn to(server: impl Into<String>, credentials: Option<FleetCredentials>) -> Self {
         Self {
             servers: vec![server.into()],
@@ -72,16 +73,16 @@ impl ServerAccess {
     }
 }
 
-/// Certificate of a node or the controller, all in PEM.
+/// Certificate and key of a node or the controller, all in PEM.
 #[derive(Clone)]
 pub struct FleetCredentials {
     /// Certificate of the fleet's authority.
     pub authority: String,
     pub certificate: String,
     pub key: String,
-    /// The user as which the server knows us; a server with accounts of its own goes by the certificate.
+    /// Claims of the user for the server; a server with accounts of its own goes by the certificate.
     pub user: Option<String>,
-    /// What came later for the same key: connections that are opened from then on use it.
+    /// Later certificate and claims for the same key: new connections use them.
     pub renewed: Arc<RwLock<Option<RenewedCredentials>>>,
 }
 
@@ -93,7 +94,7 @@ pub struct RenewedCredentials {
 }
 
 impl FleetCredentials {
-    /// What a connection shows that is opened now.
+    /// The certificate and claims that a new connection shows.
     pub fn newest(&self) -> RenewedCredentials {
         let renewed = self.renewed.read().unwrap_or_else(PoisonError::into_inner);
         renewed.clone().unwrap_or_else(|| RenewedCredentials {
@@ -102,7 +103,7 @@ impl FleetCredentials {
         })
     }
 
-    /// Proof for the server that claims for the key of these credentials are our own: its nonce, signed.
+    /// Signs the server's nonce, which proves that claims for the key of these credentials are our own.
     pub fn sign_nonce(&self, nonce: &[u8]) -> Result<Vec<u8>, Error> {
         let key = user_key::derive(&self.key).map_err(|_| unusable("key"))?;
         key.sign(nonce).map_err(|_| unusable("key"))
@@ -119,12 +120,12 @@ pub(crate) fn down(error: impl std::fmt::Display) -> Error {
     Error::Down(error.to_string())
 }
 
-/// The error if nothing comes in time.
+/// The error if the server does not answer in time.
 pub(crate) fn silent() -> Error {
     Error::Down("the server does not answer".to_owned())
 }
 
-/// Connects as `name`; what goes wrong later is added to `troubles`.
+/// Connects as `name`; later failures are added to `troubles`.
 pub(crate) async fn open(
     access: ServerAccess,
     name: String,
@@ -135,11 +136,11 @@ pub(crate) async fn open(
     let refused = Arc::clone(&access.refused_log_ins);
     let mut options = log_in(access.credentials.as_ref())
         .name(&name)
-        // One for each: under a shared prefix every node could read the answers to all others.
+        // Each place has its own prefix: under a shared one every node could read the answers to all others.
         .custom_inbox_prefix(subject::inbox(&name))
         .ping_interval(PING_EVERY)
         .connection_timeout(CONNECTING)
-        // async-nats drops what exceeds it, and only an event tells of that.
+        // async-nats drops messages beyond this number and reports that only by an event.
         .subscription_capacity(SUBSCRIPTION_ROOM)
         .reconnect_delay_callback(|attempts| PAUSE.min(Duration::from_millis(50 * attempts as u64)))
         .event_callback(move |event| {
@@ -155,6 +156,7 @@ pub(crate) async fn open(
     if let Some(credentials) = &access.credentials {
         options = options.require_tls(true).tls_client_config(tls(credentials)?);
     }
+    // A first connection is not retried by async-nats, so refusals are retried here.
     let mut refusals = 0;
     loop {
         match options.clone().connect(servers.clone()).await {
@@ -172,7 +174,7 @@ fn is_unknown_user(error: &async_nats::ConnectError) -> bool {
     matches!(error.kind(), ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation)
 }
 
-/// As the user that the credentials name, if they do.
+/// Logs in as the user that the credentials name, if they name one.
 fn log_in(credentials: Option<&FleetCredentials>) -> ConnectOptions {
     let Some(credentials) = credentials.filter(|credentials| credentials.user.is_some()) else {
         return ConnectOptions::new();
@@ -215,7 +217,7 @@ fn unusable(what: &str) -> Error {
     Error::NotPermitted(format!("unusable {what}"))
 }
 
-/// Shows the server the newest certificate there is.
+/// Shows the server the newest certificate.
 #[derive(Debug)]
 struct NewestCertificate {
     credentials: FleetCredentials,
@@ -240,7 +242,7 @@ pub(crate) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
 fn count_refusals(refused: &AtomicU32, event: &Event) {
     match event {
         Event::Connected => refused.store(0, Ordering::Relaxed),
-        // A connection that is tried again tells of its error by its words only.
+        // async-nats reports the error of a reconnection attempt only as text.
         Event::ClientError(ClientError::Other(text)) if is_refused_log_in(text) => {
             refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -254,7 +256,7 @@ fn is_refused_log_in(text: &str) -> bool {
         .any(|kind| text.starts_with(&kind.to_string()))
 }
 
-/// A refused certificate is a matter of rights, everything else of the world.
+/// A refused certificate is an error of permission, everything else one of the system.
 fn why_not(error: &async_nats::ConnectError, servers: &[String]) -> Error {
     use std::error::Error as _;
     let mut words = error.to_string();
@@ -265,7 +267,7 @@ fn why_not(error: &async_nats::ConnectError, servers: &[String]) -> Error {
     }
     let words = without_repetition(&words);
     let refused = is_unknown_user(error) || matches!(error.kind(), ConnectErrorKind::Tls);
-    // The other side says which certificate it does not like by an alert of TLS, once the connection stands.
+    // The server refuses a certificate by a TLS alert, which comes after the connection is established.
     let refused = refused || words.contains("fatal alert") || words.contains("ertificate");
     if refused {
         return Error::NotPermitted(words);
@@ -274,7 +276,7 @@ fn why_not(error: &async_nats::ConnectError, servers: &[String]) -> Error {
     Error::Down(format!("{servers}: {words}; check that `packetrig fleet up` runs there"))
 }
 
-/// Each part of a chain of causes once: errors of libraries repeat the texts of their causes.
+/// The parts of a chain of causes, each once: errors of libraries repeat the texts of their causes.
 fn without_repetition(chain: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in chain.split(": ") {

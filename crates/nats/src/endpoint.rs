@@ -1,11 +1,12 @@
-//! A place on the fabric: subscriptions that fill two queues, and messages out.
+//! A place on the fabric: subscriptions that fill two queues, and sending of messages.
 //!
-//! One task reads each subscription ([`listening`]), so the engine's own queue stays short: letters go into a queue
-//! bounded for each node ([`quota`]), telemetry into one that drops and counts. The receiving thread decodes. [`place`] is its identity.
-//! Renewals of leases and their answers have a connection and a queue of their own ([`renewals`]).
+//! One task reads each subscription ([`listening`]), so the queue of async-nats stays short. Letters go into a queue that
+//! is bounded for each node ([`quota`]), telemetry into one that drops and counts. The receiving thread decodes. [`place`]
+//! is the identity of a place. Renewals of leases and their answers have their own connection and queue ([`renewals`]).
 //!
-//! Invariant: letters of one sender arrive in the order it posted them (what goes to all nodes has an order of its own, and so
-//! have renewals and grants); before `join` returns the server has confirmed every subscription of the place by a round trip on one of them.
+//! Invariant: letters of one sender arrive in the order in which it posted them; messages to all nodes have their own
+//! order, and so have renewals and grants. Before `join` returns, the server has confirmed every subscription of the
+//! place by a round trip on one of them.
 
 mod heard_nodes;
 mod hello_allowance;
@@ -38,13 +39,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How often a receiver looks for nodes that have not heard of this controller.
+/// Interval at which a receiver handles nodes that have not received a letter of this controller.
 const LOOK: Nanos = Nanos::from_millis(100);
-/// Telemetry that waits for a slow reader.
+/// Telemetry messages that wait for a slow reader.
 const TELEMETRY_ROOM: usize = 4096;
-/// Nodes that wait to hear of this controller.
+/// Nodes that wait for a letter of this controller.
 const UNACQUAINTED_ROOM: usize = 4096;
-/// How often a node that seals for another controller is told of this one.
+/// Interval between roll calls to a node that seals for another controller.
 const ACQUAINT_EVERY: Nanos = Nanos::from_secs(1);
 
 /// A place on the networked fabric; dropping it leaves.
@@ -57,10 +58,10 @@ pub struct NatsEndpoint {
     renewals: Receiver<Message>,
     renewal_quota: NodeQuota,
     renewal_line: RenewalLine,
-    /// Of one controller among several.
+    /// Used by one controller among several.
     node_subscriptions: NodeSubscriptions,
     unacquainted: Receiver<UnacquaintedNode>,
-    /// When each node was told of this controller.
+    /// Time of the last roll call to each such node.
     acquainted_at: BTreeMap<NodeName, u64>,
     letters: Receiver<Message>,
     quota: NodeQuota,
@@ -68,11 +69,11 @@ pub struct NatsEndpoint {
     telemetry: Receiver<Message>,
     /// Held so that neither queue closes, even if nothing subscribes to it.
     _feeds: QueueFeeds,
-    /// Held for what happens when it is dropped.
+    /// Held because dropping it ends the tasks.
     _tasks: ListeningTasks,
 }
 
-/// What is there when a place has joined.
+/// A place that has joined.
 struct StartedListener {
     listener: EndpointListener,
     tasks: ListeningTasks,
@@ -128,7 +129,7 @@ impl NatsEndpoint {
         })
     }
 
-    /// A number drawn at `join`: it tells this instance of the place from every other.
+    /// A number drawn at `join`, which distinguishes this instance of the place from every other.
     pub fn incarnation(&self) -> u64 {
         self.own.incarnation
     }
@@ -140,7 +141,7 @@ impl NatsEndpoint {
 
     /// The next raw message: renewals first, then letters.
     fn next(&mut self, within: Nanos) -> Option<Message> {
-        // A lease must not run out behind a long queue of letters.
+        // A lease must not expire behind a long queue of letters.
         if let Ok(renewal) = self.renewals.try_recv() {
             self.renewal_quota.give_back(&renewal);
             return Some(renewal);
@@ -161,12 +162,12 @@ impl NatsEndpoint {
         }
     }
 
-    /// Tells nodes that seal for another controller of this one: what they say counts from then on.
+    /// Sends a roll call to nodes that seal for another controller: after it, their letters count.
     fn acquaint(&mut self) {
         while let Ok((node, life)) = self.unacquainted.try_recv() {
             let now = monotonic_ns();
-            // Each call is signed: a node that goes on sealing for the other controller must not cost a
-            // signature a letter.
+            // Each call is signed. A node that keeps sealing for the other controller must not cost a
+            // signature for each letter.
             let before = self.acquainted_at.get(&node).copied();
             if before.is_some_and(|at| now < at.saturating_add(ACQUAINT_EVERY.as_u64())) {
                 continue;
@@ -179,7 +180,7 @@ impl NatsEndpoint {
         }
     }
 
-    /// What it says, if it can be read and believed.
+    /// Decodes a message, if it can be believed.
     fn read(&mut self, message: &Message) -> Option<MessageEnvelope> {
         match self.seals.believe(&self.own.name, message) {
             Ok(envelope) => {
@@ -255,6 +256,7 @@ impl Endpoint for NatsEndpoint {
             self.acquaint();
             let left = until.saturating_sub(monotonic_ns());
             let Some(message) = self.next(Nanos::new(left).min(LOOK)) else {
+                // The wait was cut to `LOOK`, so an empty queue alone does not end it.
                 if monotonic_ns() >= until {
                     return None;
                 }
@@ -283,7 +285,7 @@ impl Drop for NatsEndpoint {
     fn drop(&mut self) {
         self.own.left.store(true, Ordering::Release);
         let client = self.own.client.clone();
-        // What was posted last should still go out; a server that is not there cannot take it.
+        // Messages that were posted last should still leave; a server that is down cannot take them.
         drop(self.runtime.wait(ROOM, async move { client.flush().await }));
     }
 }

@@ -1,8 +1,8 @@
-//! How a node comes into a fleet: one line, copied by its owner, and one exchange over TLS.
+//! Enrolment of a node in a fleet: one line, copied by its owner, and one exchange over TLS.
 //!
-//! The line names the authority by the print of its certificate, so no other server can pose as it; the secret in
-//! it shows that the operator allowed it. Invariant: the node's private key is made there and never leaves it; nothing is
-//! issued before the secret, the name and the possession of the key are checked.
+//! The line names the authority by the fingerprint of its certificate, so no other server can pose as it. The secret in
+//! the line shows that the operator allowed it. Invariant: the node's private key is made on the node and never leaves
+//! it. Nothing is issued before the secret, the name and the possession of the key are checked.
 
 mod client;
 mod deadline;
@@ -25,25 +25,25 @@ use std::io::{Read, Write};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Beginning of a line; the number is the form's.
+/// Prefix of a line; the number is the version of the format.
 const PREFIX: &str = "prig1:";
-/// How long one step of the exchange may take.
+/// Time limit of one step of the exchange.
 const STEP: Duration = Duration::from_secs(10);
-/// How long the authority may take for its answer: the server has to learn of the node first.
+/// Time limit of the authority's answer: the server has to be informed of the node first.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Largest question or answer.
+/// Largest question or answer, in bytes.
 const MOST: u32 = 64 * 1024;
 
-/// Why a node did not come in.
+/// Reasons why a node was not enrolled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Not a join line.
+    /// The text is not a join line.
     #[error(
         "this is not a join line ({PREFIX}…): copy the whole line that `packetrig fleet up` or `fleet invite` printed"
     )]
     Line,
-    /// Not a name.
+    /// The text is not a valid node name.
     #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::NodeName::RULE)]
     Name(String),
     /// Another server answers at that address, or the line belongs to another fleet.
@@ -62,16 +62,16 @@ pub enum Error {
     Later(String),
     #[error("{what}: {source}")]
     Network { what: String, source: std::io::Error },
-    /// World or bug, on this machine.
+    /// A failure on this machine, of the system or a bug.
     #[error("{0}")]
     Here(String),
-    /// The authority's directory.
+    /// The authority's directory failed.
     #[error(transparent)]
     Authority(#[from] authority::Error),
 }
 
 impl Error {
-    /// Whether the same question may be answered a moment later.
+    /// True if the same question may succeed a moment later.
     pub const fn may_pass(&self) -> bool {
         matches!(self, Self::Network { .. } | Self::Later(_))
     }
@@ -82,12 +82,12 @@ pub(crate) fn network(what: impl Into<String>) -> impl FnOnce(std::io::Error) ->
     move |source| Error::Network { what, source }
 }
 
-/// What a node's owner copies: where to go, whom to trust, and why to be let in.
+/// The line that a node's owner copies: the addresses, the authority to trust, and the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinLine {
     /// Address of the server, `host:port`.
     pub address: String,
-    /// Address at which nodes are let in.
+    /// Address of the enrolment server.
     pub enrol: String,
     /// SHA-256 of the authority's certificate, hexadecimal.
     pub authority: String,
@@ -126,30 +126,31 @@ impl FromStr for JoinLine {
     }
 }
 
-/// The print of a certificate.
+/// The fingerprint of a certificate.
 pub(crate) fn print(certificate: &CertificateDer<'_>) -> String {
     authority::hex(&Sha256::digest(certificate.as_ref()))
 }
 
-/// What a node asks.
+/// The question of a node.
 #[derive(Debug, Serialize, Deserialize)]
 struct EnrolQuestion {
     name: String,
     secret: String,
     /// A point of P-256, hexadecimal.
     public_key: String,
-    /// With which the node will log in to the message server, see [`authority::NodeKeys::user`].
+    /// The key with which the node will log in to the message server, see [`authority::NodeKeys::user`].
     #[serde(default)]
     user_key: String,
-    /// Signature over [`EnrolQuestion::proven`] with the public key: the node has it.
+    /// Signature over [`EnrolQuestion::proven`] with the public key: it proves that the node has the key.
     proof: String,
-    /// The node is in the fleet and wants a new certificate; there is no secret.
+    /// True if the node is in the fleet and wants a new certificate; then there is no secret.
     #[serde(default)]
     is_renewal: bool,
 }
 
 impl EnrolQuestion {
-    /// What is signed as proof. It holds for this question in this connection, so its time is that of the connection.
+    /// The signed bytes of the proof. They include the connection, so the proof holds for this question
+    /// in this connection only.
     fn proven(&self, connection: &ConnectionSecret) -> Vec<u8> {
         let purpose = if self.is_renewal { "renewal" } else { "enrolment" };
         let Self { name, secret, user_key, .. } = self;
@@ -158,7 +159,7 @@ impl EnrolQuestion {
     }
 }
 
-/// What only the two ends of one TLS connection know (RFC 8446, section 7.5).
+/// A value that only the two ends of one TLS connection know (RFC 8446, section 7.5).
 type ConnectionSecret = [u8; 32];
 
 fn connection_secret<D>(connection: &ConnectionCommon<D>) -> Result<ConnectionSecret, rustls::Error> {
@@ -186,10 +187,11 @@ fn read_message<T: for<'a> Deserialize<'a>>(from: &mut impl Read) -> std::io::Re
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length);
-    // Before anything is allocated: nobody has proven who is at the other end.
+    // Checked before anything is allocated: nobody has proven an identity yet.
     if length > MOST {
         return Err(std::io::Error::from(std::io::ErrorKind::InvalidData));
     }
+    // The buffer grows with the received bytes, not with the announced length.
     let mut bytes = Vec::new();
     from.take(u64::from(length)).read_to_end(&mut bytes)?;
     Ok(serde_json::from_slice(&bytes)?)

@@ -1,4 +1,4 @@
-//! The fabric itself: how to reach the server, and the parts that are opened with it.
+//! The fabric: parameters for reaching the server, and the parts that are opened with them.
 //!
 //! Invariant: opening a part is the first use of the network; each part has its own connection.
 
@@ -23,37 +23,37 @@ pub struct NatsFabric {
 }
 
 impl NatsFabric {
-    /// A fabric that will be reached so. Nothing is connected before a part is opened.
+    /// A fabric with these parameters. Nothing is connected before a part is opened.
     pub fn new(access: ServerAccess) -> Result<Self, Error> {
         Ok(Self { runtime: SharedRuntime::start()?, access })
     }
 }
 
 impl NatsFabric {
-    /// The same, for a further member in this process: it shares the runtime and nothing else.
+    /// A fabric for a further member in this process: it shares the runtime and nothing else.
     #[must_use]
     pub fn another(&self, access: ServerAccess) -> Self {
         Self { runtime: self.runtime.clone(), access }
     }
 
-    /// Connections that are opened from now on use this certificate and these claims, for the same key.
+    /// Makes new connections use this certificate and these claims, for the same key.
     pub fn renew(&self, newest: RenewedCredentials) {
         if let Some(credentials) = &self.access.credentials {
             *credentials.renewed.write().unwrap_or_else(PoisonError::into_inner) = Some(newest);
         }
     }
 
-    /// How often the server has refused a connection since it last accepted one.
+    /// Number of connections that the server has refused since it last accepted one.
     pub fn refused_log_ins(&self) -> u32 {
         self.access.refused_log_ins.load(Ordering::Relaxed)
     }
 
-    /// Fetches captures of a node, with the controller's keys.
+    /// Opens the end that fetches captures of a node, with the controller's keys.
     pub fn fetch_captures_of(&self, node: &NodeName) -> Result<NatsCaptureAnswers, Error> {
         NatsCaptureAnswers::open(self.runtime.clone(), self.access.clone(), node)
     }
 
-    /// Answers questions for captures of `node`.
+    /// Opens the end that answers questions for captures of `node`.
     pub fn give_out_captures(&self, node: &NodeName) -> Result<NatsCaptureQuestions, Error> {
         NatsCaptureQuestions::open(self.runtime.clone(), self.access.clone(), node)
     }

@@ -1,10 +1,10 @@
 //! Results as a JetStream work queue, the controllers' end: each run has a consumer of its own.
 //!
-//! Filters of a work queue must not overlap, and those of different runs do not. A consumer is called after its run and after
-//! its reader, so that others can tell whether it is still needed. Delivery may repeat: after the time to confirm is over,
-//! and whenever another one reads a run from then on.
+//! Filters of a work queue must not overlap, and those of different runs do not. The name of a consumer contains its
+//! run and its reader, so that others can tell whether it is still needed. Delivery may repeat: when the time to
+//! confirm is over, and when another reader takes over a run.
 //!
-//! Invariant: `confirm` says Ok only when the server has forgotten the segment; one run has one reader.
+//! Invariant: `confirm` returns Ok only when the server has deleted the segment; one run has one reader.
 
 mod keys;
 mod listing;
@@ -34,13 +34,13 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
-/// What is not confirmed by then is delivered again.
+/// Time to confirm a delivery; then it is delivered again.
 const CONFIRMING: Duration = Duration::from_secs(30);
-/// A segment whose key cannot be read is delivered again after this.
+/// Pause before a segment with an unreadable key is delivered again.
 const KEY_AGAIN: Duration = Duration::from_secs(1);
-/// Deliveries of all runs that wait here to be taken, at once.
+/// Deliveries of all runs that wait here to be taken.
 const WAITING: usize = 32;
-/// Deliveries that may be refused in one call.
+/// Most deliveries that are refused in one call.
 const REFUSED_AT_ONCE: usize = 256;
 
 /// The controller's end; dropping it leaves all its runs.
@@ -50,19 +50,19 @@ pub struct NatsIncoming {
     patience: Duration,
     connection: Arc<ReaderConnection>,
     keys: NodeKeys,
-    /// The task that reads each run, by the run's word.
+    /// The task that reads each run, by the run's word in subjects.
     reading: BTreeMap<String, JoinHandle<()>>,
     arrivals: Sender<Message>,
     arrived: Arc<Mutex<Receiver<Message>>>,
     refused: BTreeMap<NodeName, u64>,
     unreadable_keys: BTreeMap<NodeName, String>,
-    /// Why a run cannot be read.
+    /// Reasons why a run cannot be read.
     failures: ConnectionTroubles,
     troubles_of_connection: ConnectionTroubles,
     is_nearly_full: bool,
 }
 
-/// What the runtime's tasks need of it.
+/// State that the runtime's tasks need.
 struct ReaderConnection {
     client: Client,
     context: jetstream::Context,
@@ -76,7 +76,7 @@ impl std::fmt::Debug for ReaderConnection {
     }
 }
 
-/// Confirms a delivery: where the consumer that gave it out hears that.
+/// Confirms a delivery: the reply subject at which its consumer expects that.
 pub struct ConfirmToken(Subject);
 
 impl std::fmt::Debug for ConfirmToken {
@@ -90,7 +90,7 @@ fn consumer_name(run: &str, reader: &str) -> String {
     format!("{run}_{reader}")
 }
 
-/// The same taken apart. A reader is a word without `_`.
+/// Splits the name of a consumer. A reader is a word without `_`.
 fn run_and_reader(consumer: &str) -> Option<(&str, &str)> {
     consumer.rsplit_once('_')
 }
@@ -140,7 +140,7 @@ impl NatsIncoming {
 
     /// The next message that comes until then.
     fn next_message(&self, until: u64) -> Option<Message> {
-        // One that is here is taken without a detour through the runtime.
+        // A message that is here is taken without a detour through the runtime.
         if let Ok(mut arrived) = self.arrived.try_lock()
             && let Ok(message) = arrived.try_recv()
         {
@@ -161,7 +161,7 @@ impl NatsIncoming {
     }
 }
 
-/// Stands for the sender of a message whose subject names none.
+/// Placeholder for the sender of a message whose subject names none.
 fn unnamed() -> NodeName {
     NodeName("(unnamed)".to_owned())
 }
@@ -171,15 +171,15 @@ fn unanswered(error: impl std::fmt::Display) -> Error {
 }
 
 async fn confirm(client: Client, token: ConfirmToken) -> Result<(), Error> {
-    // A request, so that it fails if the consumer is gone: the new reader gets the segment again.
+    // A request, so that it fails if the consumer is gone: then the new reader gets the segment again.
     let asked = client.request(token.0, Bytes::from_static(b"+ACK"));
     let answer = tokio::time::timeout(2 * ATTEMPT, asked).await;
     answer.map_err(|_| unanswered("a confirmation"))?.map_err(unanswered).map(|_| ())
 }
 
-/// Whether the server has another consumer of the same run.
+/// True if the server has another consumer of the same run.
 fn is_taken(error: &ConsumerError) -> bool {
-    // A work queue takes one consumer for a subject, so the server itself keeps a second reader out.
+    // A work queue allows one consumer for a subject, so the server itself keeps a second reader out.
     matches!(error.kind(), ConsumerErrorKind::JetStream(error)
         if error.error_code() == ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE)
 }
@@ -190,7 +190,7 @@ impl ReaderConnection {
         self.context.get_stream(RESULTS).await.map_err(unanswered)
     }
 
-    /// The stream; one that was lost is made again.
+    /// The stream; a lost one is created again.
     async fn stream(&self) -> Result<Stream, Error> {
         match self.context.get_stream(RESULTS).await {
             Ok(stream) => Ok(stream),
@@ -198,7 +198,7 @@ impl ReaderConnection {
         }
     }
 
-    /// Who reads each run, by the run's word.
+    /// The readers of each run, by the run's word.
     async fn readers(&self, stream: &Stream) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
         let names: Vec<String> = stream.consumer_names().try_collect().await.map_err(unanswered)?;
         let mut readers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -208,7 +208,7 @@ impl ReaderConnection {
         Ok(readers)
     }
 
-    /// Removes these readers: what they had not confirmed waits again, and comes at once.
+    /// Removes these readers: the deliveries that they had not confirmed become available at once.
     async fn take_over(&self, run: &str, instead_of: &BTreeSet<String>) -> Result<(), Error> {
         let stream = self.stream().await?;
         let readers = self.readers(&stream).await?.remove(run).unwrap_or_default();
@@ -243,6 +243,7 @@ impl ResultInlet for NatsIncoming {
         let connection = Arc::clone(&self.connection);
         let run_word = word.clone();
         let others = instead_of.clone();
+        // The consumer of an earlier reader must go first: a work queue allows one consumer for a subject.
         self.ask(async move { connection.take_over(&run_word, &others).await })?;
         let task =
             Arc::clone(&self.connection).read(word.clone(), self.arrivals.clone(), self.failures.clone());
@@ -257,7 +258,7 @@ impl ResultInlet for NatsIncoming {
         let Some(task) = self.reading.remove(&word) else { return };
         task.abort();
         let connection = Arc::clone(&self.connection);
-        // If it cannot be removed, the next reader does it.
+        // If it cannot be removed, the next reader removes it.
         drop(self.runtime.wait(ATTEMPT, async move { connection.leave(&word).await }));
     }
 
@@ -288,7 +289,7 @@ impl ResultInlet for NatsIncoming {
             let message = self.next_message(until)?;
             let run = message.subject.split('.').nth(1);
             if !run.is_some_and(|run| self.reading.contains_key(run)) {
-                // It was left meanwhile.
+                // The run was left meanwhile.
                 continue;
             }
             let id = self.keys.segment_of(&message);
@@ -297,7 +298,8 @@ impl ResultInlet for NatsIncoming {
             let (message, acker) = message.split();
             let answer = match id {
                 Ok(id) => {
-                    // Every message of a consumer says where it is confirmed, so one without that did not come from a consumer.
+                    // Every message of a consumer names its confirmation subject, so a message without one did not
+                    // come from a consumer.
                     let Some(confirmed_at) = confirmed_at else {
                         *self.refused.entry(id.node).or_insert(0) += 1;
                         continue;
@@ -307,7 +309,7 @@ impl ResultInlet for NatsIncoming {
                 }
                 Err(SegmentRefusal::NotGenuine) => {
                     *self.refused.entry(from.unwrap_or_else(unnamed)).or_insert(0) += 1;
-                    // It must not come for ever.
+                    // Otherwise it would be delivered forever.
                     AckKind::Term
                 }
                 Err(SegmentRefusal::Later(why)) => {
@@ -323,6 +325,7 @@ impl ResultInlet for NatsIncoming {
 
     fn confirm(&mut self, token: ConfirmToken) -> Result<(), Error> {
         let confirming = confirm(self.connection.client.clone(), token);
+        // Longer than the timeout inside, whose error says more.
         self.runtime.wait(3 * ATTEMPT, confirming).unwrap_or_else(|| Err(unanswered("a confirmation")))
     }
 
@@ -355,7 +358,7 @@ impl Drop for NatsIncoming {
         }
         let connection = Arc::clone(&self.connection);
         let leaving = async move { join_all(reading.keys().map(|run| connection.leave(run))).await };
-        // As above.
+        // If a consumer cannot be removed, the next reader removes it.
         drop(self.runtime.wait(ATTEMPT, leaving));
     }
 }

@@ -1,4 +1,4 @@
-//! A message as bytes: JSON, and compressed where that is worth its time. Plans repeat themselves; whole ones would not fit.
+//! Encodes a message as JSON, compressed if it is long. Plans are repetitive; whole ones would not fit uncompressed.
 
 use crate::subject;
 use packetrig_fleet::fabric::Error;
@@ -8,12 +8,12 @@ use packetrig_fleet::packed;
 
 /// Messages of at least this many bytes are compressed.
 const LONG: usize = 32 << 10;
-/// Most that a server takes in one message by its own default, less room for headers.
+/// Largest message that a server takes by default, less a reserve for headers.
 const MOST: usize = (1 << 20) - (16 << 10);
-/// How a frame of zstd begins; JSON never does.
+/// First bytes of a zstd frame; JSON never begins with them.
 const PACKED: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
-/// The message as it travels. [`Error::TooLarge`] if no server would take it.
+/// The message as it is sent. [`Error::TooLarge`] if no server would take it.
 pub(crate) fn encode(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
     let text = serde_json::to_vec(envelope).map_err(|error| Error::NotPermitted(error.to_string()))?;
     if text.len() < LONG {
@@ -24,7 +24,8 @@ pub(crate) fn encode(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
     if bytes.len() > most { Err(Error::TooLarge(bytes.len())) } else { Ok(bytes) }
 }
 
-/// What a node said at this subject. Hellos cost little to read, whatever is in them, and are read nowhere else.
+/// Decodes a message that a node sent at this subject. Hellos are bounded before they are decoded, and are accepted at
+/// their own subject only.
 pub(crate) fn decode_of_node(subject: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
     let is_hello_subject = subject::is_hello(subject);
     let envelope = if is_hello_subject { decode_hello(bytes)? } else { decode(bytes)? };
@@ -42,7 +43,7 @@ fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     decode(bytes)
 }
 
-/// What [`encode`] made bytes of. They may come from a stranger: see [`packed`].
+/// Decodes bytes of [`encode`]. They may come from a stranger: see [`packed`].
 pub(crate) fn decode(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     if bytes.starts_with(&PACKED) {
         return packed::unpack(bytes).map_err(|error| error.to_string());

@@ -1,4 +1,4 @@
-//! What a controller makes of bytes that claim to be a node's, without a server between: for tests that feed it with any.
+//! Handles bytes that claim to be a node's as a controller does, without a server: for tests with arbitrary bytes.
 
 use crate::letter;
 use crate::seal::{MAC_KEY, NodeSealChecker, NodeSealer};
@@ -18,24 +18,24 @@ impl std::fmt::Debug for LetterReader {
 }
 
 impl LetterReader {
-    /// One that has heard nothing yet.
+    /// A reader that has received nothing yet.
     pub fn new(key: [u8; MAC_KEY]) -> Self {
         Self { checker: NodeSealChecker::new(Arc::new(move |_| Ok(Some(key))), None), key }
     }
 
-    /// What a message says, if it is believed.
+    /// The message, if it is believed.
     pub fn read(&mut self, subject: &str, seal: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
         let node = NodeName("stranger".to_owned());
         self.checker.check(&node, 1, subject, Some(seal), bytes).map_err(|refusal| refusal.to_string())?;
         letter::decode_of_node(subject, bytes)
     }
 
-    /// The seal that the node itself would set, as its first.
+    /// The seal that the node itself would set on its first message.
     pub fn genuine_seal(&self, subject: &str, bytes: &[u8]) -> String {
         NodeSealer::new(&self.key, 1).seal(subject, bytes)
     }
 
-    /// A message as it travels; `None` if none may be so long.
+    /// The message as it is sent; `None` if it is too long for that.
     pub fn written(envelope: &MessageEnvelope) -> Option<Vec<u8>> {
         letter::encode(envelope).ok()
     }

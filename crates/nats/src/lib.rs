@@ -1,13 +1,14 @@
 //! The fabric between machines: NATS for messages, JetStream for records and results.
 //!
-//! [`NatsFabric`] meets the traits of `fleet::fabric`; its runtime is inside it and its handles are synchronous.
-//! [`broker`] runs a server of our own as a child; [`authority`] has the fleet's keys; by [`enrol`] nodes come in.
+//! [`NatsFabric`] implements the traits of `fleet::fabric`; its runtime is inside it and its handles are synchronous.
+//! [`broker`] runs a server of our own as a child; [`authority`] has the fleet's keys; [`enrol`] adds nodes.
 //!
-//! No type of the engine crosses this line, and no word of it: [`subject`] has the names it is asked for. Nothing here
-//! knows what a run is; leases, barriers and retries of commands live in the machines of `fleet`.
+//! No type of the engine is used here. [`subject`] contains all subject names. This crate does not know the semantics
+//! of a run: leases, barriers and retries of commands are in the state machines of `fleet`.
 //!
-//! Invariant: what [`packetrig_fleet::fabric::ResultOutlet::append`] accepted is with the server on disk; a message that
-//! was lost, refused or dropped is counted or reported, except what was on the wire when a connection died: that is repeated.
+//! Invariant: a segment that [`packetrig_fleet::fabric::ResultOutlet::append`] accepted is on the server's disk. A
+//! message that was lost, refused or dropped is counted or reported, except messages that were on the wire when a
+//! connection died: those are repeated.
 #![forbid(unsafe_code)]
 
 pub mod authority;

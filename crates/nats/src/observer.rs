@@ -1,8 +1,9 @@
-//! Listening to the hellos of nodes without taking part, for commands that only show them.
+//! Listens to the hellos of nodes without taking part, for commands that only show them.
 //!
-//! It asks nothing and answers nothing, so it can stand beside a controller at work.
+//! It asks nothing and answers nothing, so it can run beside a working controller.
 //!
-//! Invariant: of each node one hello waits, the newest, whose length is bounded ([`HelloMailbox`]). A node that floods costs the receiving.
+//! Invariant: one hello of each node waits, the newest, and its length is bounded ([`HelloMailbox`]). A flooding node
+//! costs only the receiving.
 
 mod mailbox;
 
@@ -22,27 +23,27 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How long the server may take to be there.
+/// Time within which the server must accept the connection.
 const OPENING: Nanos = Nanos::from_secs(10);
 
-/// A node that said it is there.
+/// A node that sent a hello.
 #[derive(Clone, Debug)]
 pub struct HeardHello {
     pub node: NodeName,
     pub hello: NodeHello,
-    /// When that came, however long it waited here.
+    /// Time at which the hello came, however long it waited here.
     pub at: MonoTime,
 }
 
 /// The subscription to all hellos.
 struct HelloSubscription {
     messages: Subscriber,
-    /// As long as it is held, a lost connection is tried again.
+    /// A lost connection is retried as long as this is held.
     _client: Client,
 }
 
 async fn subscribe(access: ServerAccess) -> Result<HelloSubscription, Error> {
-    // The controller's own certificate lets it hear everybody.
+    // The controller's certificate permits it to receive the hellos of all nodes.
     let client = open(access, NodeName::controller().0, ConnectionTroubles::default()).await?;
     let messages = client.subscribe(subject::presence_of_all()).await.map_err(down)?;
     client.flush().await.map_err(down)?;
@@ -53,7 +54,7 @@ async fn subscribe(access: ServerAccess) -> Result<HelloSubscription, Error> {
 pub struct FleetObserver {
     mailbox: HelloMailbox,
     listening: JoinHandle<()>,
-    /// Held so that it goes on listening when the fabric is gone.
+    /// Held so that it continues to listen when the fabric is gone.
     _runtime: SharedRuntime,
     seals: Mutex<EndpointSeals>,
     gate: NodeLetterGate,
@@ -62,7 +63,7 @@ pub struct FleetObserver {
 impl FleetObserver {
     pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
         let seals = Mutex::new(EndpointSeals::new(access.keys.clone(), 0, None)?);
-        // It asks nothing, so nodes seal for whatever controller they have heard.
+        // It asks nothing, so nodes seal for whatever controller spoke to them.
         let gate = NodeLetterGate::new(access.keys.as_ref(), None);
         let opened = runtime.wait(OPENING.to_std(), subscribe(access));
         let subscription = opened.unwrap_or_else(|| Err(connection::silent()))?;
@@ -80,7 +81,8 @@ impl FleetObserver {
         Ok(Self { mailbox, listening, _runtime: runtime, seals, gate })
     }
 
-    /// The next node that says it is there; `None` if none does within that time. Hellos without the seal of their node are ignored.
+    /// The next node that sends a hello; `None` if none does within that time. Hellos without the seal of
+    /// their node are ignored.
     pub fn next(&self, within: Nanos) -> Option<HeardHello> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
@@ -97,7 +99,7 @@ impl FleetObserver {
         }
     }
 
-    /// Whether anything can come any more.
+    /// True if more hellos can come.
     pub fn is_open(&self) -> bool {
         !self.listening.is_finished()
     }

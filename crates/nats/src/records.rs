@@ -13,11 +13,11 @@ use packetrig_fleet::message::NodeName;
 use std::future::Future;
 use std::time::Duration;
 
-/// How often opening is tried, and how long after a failure again.
+/// Attempts to open the bucket, and the pause between them.
 const MOST_ATTEMPTS: u32 = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 
-/// Of many records, reads or writes that are under way together.
+/// Reads or writes of many records that are in flight at a time.
 const REQUESTS_AT_ONCE: usize = 64;
 
 /// Records over the network.
@@ -54,7 +54,7 @@ impl NatsRecords {
             loop {
                 attempts += 1;
                 match context.create_or_update_key_value(config.clone()).await {
-                    // A server that lets nodes in reads its accounts again, and has no store meanwhile.
+                    // A server that admits nodes reads its accounts again, and has no store meanwhile.
                     Err(_) if attempts < MOST_ATTEMPTS => tokio::time::sleep(BETWEEN_ATTEMPTS).await,
                     opened => return opened.map_err(unanswered),
                 }
@@ -67,7 +67,7 @@ impl NatsRecords {
         Ok(Self { runtime, patience, store, troubles })
     }
 
-    /// Does the work. If it takes too long, a refusal that came meanwhile is the better error.
+    /// Runs a request. If it takes too long, a refusal that came meanwhile is the better error.
     fn ask<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,

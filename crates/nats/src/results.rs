@@ -1,9 +1,9 @@
-//! Results as a JetStream work queue, a node's end: what is appended stays until a controller has confirmed it.
+//! Results as a JetStream work queue, the node's end: an appended segment stays until a controller has confirmed it.
 //!
-//! A full stream refuses (it never discards what it holds), and the same segment appended again within the window is
-//! kept once. The other end is [`crate::incoming`].
+//! A full stream refuses new segments (it never discards stored ones). A segment that is appended again within the
+//! window is stored once. The other end is [`crate::incoming`].
 //!
-//! Invariant: `append` says Ok only when the server has written the segment.
+//! Invariant: `append` returns Ok only when the server has written the segment.
 
 use crate::connection::{self, ConnectionTroubles, ServerAccess, open};
 use crate::runtime::{SharedRuntime, deadline_ns};
@@ -19,21 +19,21 @@ use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::monotonic_ns;
 use std::time::Duration;
 
-/// Within it the same segment is kept once.
+/// Time within which a repeated segment is stored once.
 const WINDOW: Duration = Duration::from_mins(10);
-/// How long one attempt may take.
+/// Time limit of one attempt.
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(2);
-/// Before the next one.
+/// Pause before the next attempt.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
-/// Which segment it is, as JSON.
+/// Header with the id of the segment, as JSON.
 pub(crate) const SEGMENT: &str = "Packetrig-Segment";
-/// The seal of its node on it.
+/// Header with the seal of its node.
 pub(crate) const SEAL: &str = "Packetrig-Seal";
-/// By it the server knows a repetition.
+/// Header by which the server recognises a repetition.
 const MESSAGE_ID: &str = "Nats-Msg-Id";
-/// The server's number for a stream that holds all it may.
+/// Error code of the server for a full stream.
 const STREAM_FULL: u64 = 10_077;
-/// The same, of the account or of the whole store.
+/// Error codes for a full account or a full store.
 const STORE_FULL: [u64; 3] = [10_002, 10_023, 10_047];
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub struct NatsOutgoing {
     keys: Option<SealKeys>,
 }
 
-/// How one attempt ended.
+/// The result of one attempt.
 enum SendAttempt {
     Kept,
     Again(String),
@@ -76,7 +76,7 @@ impl ResultOutlet for NatsOutgoing {
             headers.insert(SEAL, segment_seal(grants, &at, &json, body));
         }
         headers.insert(SEGMENT, json);
-        // The server keeps one message of a name: after an answer that was lost, the same may be sent again.
+        // The server stores one message for each id, so the same one may be sent again after a lost answer.
         headers.insert(MESSAGE_ID, segment_name(&id.to_string(), self.keys.as_ref()));
         let body = Bytes::copy_from_slice(body);
         let client = self.client.clone();
@@ -86,6 +86,7 @@ impl ResultOutlet for NatsOutgoing {
             loop {
                 let attempt = attempt(&client, &at, headers.clone(), body.clone());
                 let attempt = troubles.unless_refused(async { Ok(attempt.await) }).await?;
+                // A refusal that came during the attempt is an event of the connection; the attempt itself only gets no answer.
                 if let Some(refused) = troubles.refused(&at) {
                     return Err(refused);
                 }
@@ -93,11 +94,12 @@ impl ResultOutlet for NatsOutgoing {
                     SendAttempt::Kept => return Ok(()),
                     SendAttempt::Never(error) => return Err(error),
                     SendAttempt::Again(why) if monotonic_ns() >= until => return Err(Error::Unanswered(why)),
-                    // The outcome is unknown: the same again, under the same name.
+                    // The outcome is unknown, so the same segment is sent again under the same id.
                     SendAttempt::Again(_) => tokio::time::sleep(PAUSE).await,
                 }
             }
         };
+        // The last attempt may begin just before the deadline.
         let appended = self.runtime.wait(self.patience + 2 * ATTEMPT, appending);
         appended.unwrap_or_else(|| Err(Error::Unanswered(id.to_string())))
     }
@@ -105,7 +107,7 @@ impl ResultOutlet for NatsOutgoing {
 
 async fn attempt(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> SendAttempt {
     let request = async_nats::Request::new().headers(headers).payload(body).timeout(Some(ATTEMPT));
-    // A connection that is down leaves the request in its queue: the same bound for that.
+    // While a connection is down, the request waits in its queue, so that wait is bounded too.
     let answer = tokio::time::timeout(2 * ATTEMPT, client.send_request(at.to_owned(), request)).await;
     let message = match answer {
         Ok(Ok(message)) => message,
@@ -133,7 +135,7 @@ pub(crate) fn stream_config(access: &ServerAccess) -> Config {
     Config {
         name: RESULTS.to_owned(),
         subjects: vec![format!("{RESULTS}.*.*")],
-        // A confirmed segment is gone, and a full stream refuses; by default the server discards the oldest.
+        // A confirmed segment is deleted, and a full stream refuses; by default the server discards the oldest.
         retention: RetentionPolicy::WorkQueue,
         discard: DiscardPolicy::New,
         max_bytes: clamp_to_i64(access.results_room),

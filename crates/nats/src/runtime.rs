@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The runtime thread. Clones are the same runtime.
+/// The runtime thread. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRuntime(Arc<RuntimeState>);
 
@@ -18,12 +18,13 @@ struct RuntimeState(Option<tokio::runtime::Runtime>);
 impl SharedRuntime {
     pub(crate) fn start() -> Result<Self, Error> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
+        // One thread is enough, because nothing in the runtime blocks.
         builder.worker_threads(1).thread_name("fabric").enable_all();
         let runtime = builder.build().map_err(|error| Error::Down(error.to_string()))?;
         Ok(Self(Arc::new(RuntimeState(Some(runtime)))))
     }
 
-    /// Does it inside; `None` when it is not done in time, or never will be. Then it is given up.
+    /// Runs `work` in the runtime and waits for it. `None` if it is not finished in time; then it is cancelled.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         within: Duration,
@@ -46,7 +47,7 @@ impl SharedRuntime {
     }
 }
 
-/// The instant after `within`, on the monotonic clock; one that is too far away is the last one there is.
+/// The time `within` from now, on the monotonic clock; saturates.
 pub(crate) fn deadline_ns(within: Duration) -> u64 {
     let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
     monotonic_ns().saturating_add(within)

@@ -1,12 +1,13 @@
-//! Seals on the controller's messages: a message server that was taken over must not be able to start a sender or keep it going.
+//! Seals on the controller's messages: a compromised message server must not be able to start a sender or keep it going.
 //!
-//! A letter is signed (Ed25519) over its subject, the instance of the node it is for, the instance of the controller's place, a
-//! number that rises, and its bytes; the grant of a lease, which is frequent, carries an HMAC over the same with a key
-//! agreed at enrolment. What nodes say carries a MAC ([`node`]), and an epoch its controller's signature ([`epoch`]).
+//! A letter is signed (Ed25519) over its subject, the instance of the receiving node, the instance of the controller's place, a
+//! rising number, and its bytes. The grant of a lease, which is frequent, carries an HMAC over the same fields with a key
+//! agreed at enrolment. Messages of nodes carry a MAC ([`node`]), and an epoch carries its controller's signature ([`epoch`]).
 //!
-//! Grants travel on a connection of their own, so their numbers rise apart from those of other letters.
+//! Grants have their own connection, so their numbers rise independently of those of other letters.
 //!
-//! Invariant: a node accepts each number of a controller's instance once, in order for its kind, and only in the instance it was meant for.
+//! Invariant: a node accepts each number of a controller's instance once, in order for its kind, and only in the node's
+//! instance that it was meant for.
 
 mod capture;
 mod epoch;
@@ -32,16 +33,16 @@ use std::sync::Arc;
 
 /// Length of a node's key for grants.
 pub const MAC_KEY: usize = 32;
-/// Instances of controllers that are remembered. Letters of one that is forgotten speak of an epoch that is over.
+/// Instances of controllers that are remembered. Letters of a forgotten instance are of an epoch that is over.
 const LIVES: usize = 4096;
-/// What is sealed begins so: nothing else that is signed with the key can be taken for it.
+/// Prefix of sealed bytes: nothing else that is signed with the key can be mistaken for a letter.
 const PURPOSE: &[u8] = b"packetrig letter 1\0";
 
-/// Finds the key of a node; asked for each instance of it, so that nodes may come while the controller runs. `None` is a node
-/// that is not in the fleet; an error says why its key cannot be read now.
+/// Finds the key of a node. It is called for each instance of the node, so that nodes may join while the controller
+/// runs. `None` is a node that is not in the fleet; an error says why its key cannot be read now.
 pub type MacKeys = Arc<dyn Fn(&NodeName) -> Result<Option<[u8; MAC_KEY]>, String> + Send + Sync>;
 
-/// What a place seals or checks with.
+/// Keys with which a place seals and checks.
 #[derive(Clone)]
 pub enum SealKeys {
     Controller {
@@ -66,7 +67,7 @@ impl std::fmt::Debug for SealKeys {
     }
 }
 
-/// What a seal covers beside the bytes.
+/// The fields that a seal covers beside the bytes.
 struct SealScope<'a> {
     subject: &'a str,
     /// The instance of the node.
@@ -79,7 +80,7 @@ struct SealScope<'a> {
 impl SealScope<'_> {
     fn covered(&self, body: &[u8]) -> Vec<u8> {
         let mut bytes = PURPOSE.to_vec();
-        // With its length: otherwise the end of one field could be read as the beginning of the next.
+        // Prefixed by its length: otherwise the end of one field could be read as the beginning of the next.
         bytes.extend((self.subject.len() as u64).to_be_bytes());
         bytes.extend(self.subject.as_bytes());
         for number in [self.incarnation, self.session, self.number] {
@@ -93,11 +94,11 @@ impl SealScope<'_> {
 pub(crate) struct LetterSealer {
     key: Ed25519KeyPair,
     grants: MacKeys,
-    /// The key of each node, and for which instance of it.
+    /// The key of each node, and the instance of the node that it is for.
     known: BTreeMap<NodeName, (u64, hmac::Key)>,
     session: u64,
     number: u64,
-    /// The proof of the epoch that was spoken in last.
+    /// The proof of the latest epoch in a command.
     epoch: Option<(u64, String)>,
 }
 
@@ -107,7 +108,7 @@ impl LetterSealer {
         Ok(Self { key, grants, known: BTreeMap::new(), session, number: 0, epoch: None })
     }
 
-    /// The seal on `bytes`, which say `body` to `to` or to everybody.
+    /// The seal on `bytes`, which encode `body`, for the node `to` or for all nodes.
     pub(crate) fn seal(
         &mut self,
         subject: &str,
@@ -118,6 +119,7 @@ impl LetterSealer {
         if to.is_none() && !matches!(body, MessageBody::RollCall(_)) {
             return Err(Error::NotPermitted(format!("{} carries roll calls only", subject::TO_ALL)));
         }
+        // The first number is 1: `AcceptedNumbers` never accepts 0.
         self.number += 1;
         let incarnation = to.map_or(0, |(_, incarnation)| incarnation);
         let scope = SealScope { subject, incarnation, session: self.session, number: self.number };
@@ -135,14 +137,14 @@ impl LetterSealer {
         self.key.public_key().as_ref()
     }
 
-    /// The proof that goes with a letter of this epoch.
+    /// The proof that accompanies a letter of this epoch.
     pub(crate) fn epoch_proof(&mut self, epoch: u64) -> &str {
         let known = self.epoch.take().filter(|(known, _)| *known == epoch);
         &self.epoch.insert(known.unwrap_or_else(|| (epoch, epoch::prove(&self.key, epoch)))).1
     }
 
     fn key_of(&mut self, node: &NodeName, life: u64) -> Result<&hmac::Key, Error> {
-        // A node that has joined anew has another key, and a new instance.
+        // A node that has joined again has another key, and a new instance.
         if self.known.get(node).is_none_or(|(of, _)| *of != life) {
             let key = (self.grants)(node).map_err(Error::Down)?;
             let key = key.ok_or_else(|| Error::NotPermitted(format!("no key for grants to {node}")))?;
@@ -158,11 +160,11 @@ pub(crate) struct LetterChecker {
     incarnation: u64,
     /// The numbers of each instance of a controller, for each kind of letter.
     seen: BTreeMap<(u64, LetterKind), AcceptedNumbers>,
-    /// The keys of `seen` in the order they came.
+    /// The keys of `seen`, the oldest first.
     order: VecDeque<(u64, LetterKind)>,
 }
 
-/// Letters that keep their order among themselves.
+/// Kinds of letters; each kind has its own order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LetterKind {
     ToAll,
@@ -186,8 +188,8 @@ impl LetterChecker {
         Self { controller, grants, incarnation, seen: BTreeMap::new(), order: VecDeque::new() }
     }
 
-    /// Whether `bytes`, which say `body`, come from the controller, are for this instance of the node, and are new. Gives the instance
-    /// of the controller.
+    /// Checks that `bytes`, which encode `body`, come from the controller, are for this instance of the node, and are
+    /// new. Returns the instance of the controller.
     pub(crate) fn check(
         &mut self,
         subject: &str,
@@ -205,8 +207,7 @@ impl LetterChecker {
         let covered = SealScope { subject, incarnation, session, number }.covered(bytes);
         let genuine = match (seal.kind, body) {
             ("m", MessageBody::Granted(..)) => hmac::verify(&self.grants, &covered, &seal.bytes).is_ok(),
-            // The kind itself is not sealed, so it must fit the body. A MAC is for grants only: the node has
-            // that key too.
+            // The kind itself is not sealed, so it must match the body. A MAC is for grants only: the node has that key too.
             ("s", MessageBody::Granted(..)) | ("m", _) => false,
             _ => UnparsedPublicKey::new(&ED25519, &self.controller).verify(&covered, &seal.bytes).is_ok(),
         };
@@ -233,7 +234,7 @@ impl LetterChecker {
     }
 }
 
-/// A seal as it travels: `KIND.SESSION.NUMBER.BYTES`, with hexadecimal numbers and the bytes in base64.
+/// A seal as it is sent: `KIND.SESSION.NUMBER.BYTES`, with hexadecimal numbers and the bytes in base64.
 struct WrittenSeal<'a> {
     kind: &'a str,
     session: u64,
@@ -258,7 +259,7 @@ fn signing_key(pkcs8: &[u8]) -> Result<Ed25519KeyPair, Error> {
         .map_err(|_| Error::NotPermitted("unusable signing key".to_owned()))
 }
 
-/// The name of a segment at the server, which keeps each name once. With a key, no other node can take the name.
+/// The id of a segment at the server, which stores each id once. With a key, no other node can use the id.
 pub(crate) fn segment_name(id: &str, keys: Option<&SealKeys>) -> String {
     match keys {
         Some(SealKeys::Node { grants, .. }) => {

@@ -1,12 +1,12 @@
-//! The subjects of the fabric: which messages use which subject, and who may publish and subscribe.
+//! The subjects of the fabric: the subject of each message, and the rights to publish and subscribe.
 //!
-//! A node's name is a word of its subjects, so the server can hold nodes apart; the controller may use all of them.
-//! Invariant: nothing that is not a plain word becomes part of a subject.
+//! A node's name is a word of its subjects, so the server can separate nodes; the controller may use all of them.
+//! Invariant: only plain words become part of a subject.
 
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::{MessageBody, NodeName};
 
-/// From the controller to every node.
+/// Subject of letters from the controller to all nodes.
 pub const TO_ALL: &str = "cmd.all";
 /// The stream that keeps results until they are confirmed.
 pub const RESULTS: &str = "res";
@@ -17,7 +17,7 @@ const NAME_ROOM: usize = 32;
 /// Longest id of a run.
 const RUN_ROOM: usize = 100;
 
-/// Whether it can be the name of a node: `[a-z0-9-]`, 1 to 32 of them.
+/// True for a valid name of a node: 1 to 32 of `[a-z0-9-]`.
 pub fn is_name(name: &str) -> bool {
     (1..=NAME_ROOM).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
@@ -28,7 +28,7 @@ pub(crate) fn word(name: &NodeName) -> Result<&str, Error> {
     if is_name(&name.0) { Ok(&name.0) } else { Err(Error::Unknown(name.clone())) }
 }
 
-/// Any text as a word of a subject; different texts may become the same word.
+/// Converts any text to a word of a subject; different texts may become the same word.
 pub(crate) fn squeezed(text: &str) -> String {
     if text.is_empty() {
         return "_".to_owned();
@@ -36,33 +36,33 @@ pub(crate) fn squeezed(text: &str) -> String {
     text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_")
 }
 
-/// Whether it can be the word of a run. The server takes subjects with other words, too, even those that stand for many.
+/// True for a word that a run can have. The server takes subjects with other words, too, even wildcards.
 pub(crate) fn is_run_word(word: &str) -> bool {
     word.len() <= RUN_ROOM && squeezed(word) == word
 }
 
-/// Where commands for a node go. Each of its letters is on it, so they keep their order.
+/// Subject of commands for a node. All its letters use it, so they keep their order.
 pub fn to_node(name: &str) -> String {
     format!("cmd.node.{name}")
 }
 
-/// All controllers are one to the server: they have the same rights.
+/// The server does not distinguish controllers: they have the same rights.
 fn role(name: &str) -> &str {
     let controller = NodeName::controller_word();
     if name.strip_prefix(controller).is_some_and(|rest| rest.starts_with('-')) { controller } else { name }
 }
 
-/// Where a place asks whether a name is in use, and where a new place announces itself.
+/// Subject of claims of a name, and of announcements of a new place.
 pub fn presence(name: &str) -> String {
     format!("join.{}", role(name))
 }
 
-/// Prefix of the subjects at which a place gets answers. Each has its own, or nodes would read each other's.
+/// Prefix of the subjects at which a place gets answers. Each place has its own, or nodes would read each other's.
 pub fn inbox(name: &str) -> String {
     format!("_INBOX_{}", role(name))
 }
 
-/// Where a node says `body` to the controller.
+/// Subject at which a node sends `body` to the controller.
 pub(crate) fn to_controller(from: &str, body: &MessageBody) -> String {
     match body {
         MessageBody::Telemetry(head, _) => format!("tm.{}.{from}", squeezed(&head.run.0)),
@@ -72,27 +72,27 @@ pub(crate) fn to_controller(from: &str, body: &MessageBody) -> String {
     }
 }
 
-/// Where a node appends a segment of a run.
+/// Subject at which a node appends a segment of a run.
 pub(crate) fn segment(run: &str, node: &str) -> String {
     format!("{RESULTS}.{}.{node}", squeezed(run))
 }
 
-/// Where a node appends segments of all its runs.
+/// Subjects at which a node appends segments of all its runs.
 pub(crate) fn segments_of(node: &str) -> String {
     format!("{RESULTS}.*.{node}")
 }
 
-/// A subject that the server takes from a node although it is none, and that no wildcard stands for.
+/// An invalid subject that the server accepts from a node all the same, and that no wildcard matches.
 pub(crate) fn odd_segments_of(node: &str) -> String {
     format!("{RESULTS}.>.{node}")
 }
 
-/// Where `node` says what must arrive to its controller.
+/// Subject of the letters of `node` to its controller.
 pub(crate) fn letters_of(node: &str) -> String {
     format!("rep.{node}")
 }
 
-/// Where `node` says what it counts, whatever the run.
+/// Subjects of the telemetry of `node`, whatever the run.
 pub(crate) fn telemetry_of(node: &str) -> String {
     format!("tm.*.{node}")
 }
@@ -102,17 +102,17 @@ pub(crate) const CONTROLLER_LETTERS: &str = "rep.*";
 /// Messages that may be dropped, from all nodes.
 pub(crate) const CONTROLLER_TELEMETRY: [&str; 2] = ["hb.*", "tm.*.*"];
 
-/// Where `node` asks for the renewal of its lease; `*` stands for all nodes.
+/// Subject of the lease renewals of `node`; `*` stands for all nodes.
 pub(crate) fn renewals_of(node: &str) -> String {
     format!("lease.{node}")
 }
 
-/// Where captures of `node` are asked for; `*` stands for all nodes.
+/// Subject of questions for captures of `node`; `*` stands for all nodes.
 pub(crate) fn captures_wanted_of(node: &str) -> String {
     format!("get.{node}")
 }
 
-/// Where `node` gives out captures; `*` stands for all nodes.
+/// Subject of captures from `node`; `*` stands for all nodes.
 pub(crate) fn captures_of(node: &str) -> String {
     format!("cap.{node}")
 }
@@ -125,7 +125,7 @@ pub(crate) fn reaching_node(node: &str) -> [String; 3] {
 /// Subjects that end with the name of a node and lead from it to the controller.
 const FROM_NODES: [&str; 7] = ["join.", "hb.", "lease.", "rep.", "cap.", "tm.*.", "res.*."];
 
-/// Where `node` may publish towards the controller; `*` stands for all nodes.
+/// Subjects at which `node` may publish to the controller; `*` stands for all nodes.
 pub(crate) fn from_node(node: &str) -> [String; 7] {
     FROM_NODES.map(|at| format!("{at}{node}"))
 }
@@ -137,7 +137,7 @@ pub struct SubjectPermissions {
     pub subscribe: Vec<String>,
 }
 
-/// What a node may publish and subscribe; the server denies everything else.
+/// Rights of a node; the server denies everything else.
 pub fn permissions(node: &str) -> SubjectPermissions {
     // No `allow_responses`: a node could ask itself, with any reply subject, and so publish anywhere.
     let own_inbox = format!("{}.>", inbox(node));
@@ -148,9 +148,8 @@ pub fn permissions(node: &str) -> SubjectPermissions {
     SubjectPermissions { publish, subscribe }
 }
 
-/// What the controller may publish and subscribe: commands, its own inbox, and the server's orders for the one stream and the
-/// one bucket that it has. It may take results away, as it does when it confirms them; it may not delete a stream or empty the
-/// bucket, and not speak for a node.
+/// Rights of the controller: commands, its own inbox, and the server's orders for its one stream and its one bucket. It may
+/// remove results, as it does by confirming them. It may neither delete a stream, nor empty the bucket, nor publish as a node.
 pub(crate) fn permissions_of_the_controller() -> SubjectPermissions {
     let name = NodeName::controller().0;
     let own_inbox = format!("{}.>", inbox(&name));
@@ -177,7 +176,7 @@ pub(crate) fn permissions_of_the_controller() -> SubjectPermissions {
             ["INFO", "CREATE", "DELETE", "DURABLE.CREATE", "MSG.NEXT"]
                 .map(|order| format!("$JS.API.CONSUMER.{order}.{stream}.>")),
         );
-        // A consumer without a name is made here.
+        // A consumer without a name is created here.
         publish.push(format!("$JS.API.CONSUMER.CREATE.{stream}"));
     }
     let mut subscribe =
@@ -186,17 +185,17 @@ pub(crate) fn permissions_of_the_controller() -> SubjectPermissions {
     SubjectPermissions { publish, subscribe }
 }
 
-/// The hellos of all nodes.
+/// Subject of the hellos of all nodes.
 pub(crate) const fn presence_of_all() -> &'static str {
     CONTROLLER_TELEMETRY[0]
 }
 
-/// Whether nodes say hello there.
+/// True for a subject of hellos.
 pub(crate) fn is_hello(subject: &str) -> bool {
     subject.starts_with("hb.")
 }
 
-/// Who published at `subject`: its last word, which the server vouches for.
+/// The node that published at `subject`: its last word, which the server vouches for.
 pub(crate) fn speaker(subject: &str) -> Option<NodeName> {
     let name = subject.rsplit('.').next()?;
     is_name(name).then(|| NodeName(name.to_owned()))

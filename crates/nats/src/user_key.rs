@@ -1,6 +1,6 @@
-//! The key with which a member of the fleet logs in to the message server: derived from the private key of its certificate.
+//! The key with which a member of the fleet logs in to the message server, derived from the private key of its certificate.
 //!
-//! So the claims that the server gets are of use to the owner of that private key only, and no second secret has to be kept.
+//! So the claims are of use only to the owner of that private key, and no second secret has to be stored.
 
 use nkeys::{KeyPair, KeyPairType};
 use ring::hmac;
@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 
 const PURPOSE: &[u8] = b"packetrig user of the message server 1";
 
-/// The key of the owner of `private_key`, PEM.
+/// Derives the user key of the owner of `private_key`, PEM.
 pub(crate) fn derive(private_key: &str) -> Result<KeyPair, String> {
     let private = PrivateKeyDer::from_pem_slice(private_key.as_bytes()).map_err(|_| "unusable key")?;
     let seed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, private.secret_der()), PURPOSE);

@@ -1,4 +1,4 @@
-//! Letting nodes in: a name, a key and the use of a secret together, or none of them.
+//! Admission of nodes: a name, a key and a use of a secret are recorded together, or not at all.
 
 use super::files::AuthorityFiles;
 use super::{
@@ -14,49 +14,49 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a node gets when it is let in.
+/// The answer to a node that is admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAdmission {
     pub certificate: String,
     pub authority: String,
     /// The controller's public key (Ed25519), hexadecimal.
     pub controller: String,
-    /// The key for grants, hexadecimal; empty where only the certificate is renewed.
+    /// The key for grants, hexadecimal; empty if only the certificate is renewed.
     pub grants: String,
-    /// What the node shows to the server beside its certificate: its account there.
+    /// The claims that the node shows to the server beside its certificate.
     #[serde(default)]
     pub user: String,
-    /// When the certificate ends, in seconds since 1970.
+    /// Expiry of the certificate, in seconds since 1970.
     #[serde(default)]
     pub expires: u64,
-    /// What letting it in has changed here.
+    /// The change that this admission made in the directory.
     #[serde(skip)]
     change: AdmissionChange,
 }
 
-/// What an admission has changed in the directory, so that it can be undone.
+/// The change that an admission made in the directory, so that it can be undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum AdmissionChange {
-    /// Nothing: it is a renewal, or the answer to the same question was lost.
+    /// No change: a renewal, or a repeated question whose answer was lost.
     #[default]
     None,
     /// A use of the secret, by a node that was in the fleet already.
     Secret,
-    /// That, and the name.
+    /// A use of the secret, and a new name.
     SecretAndName,
 }
 
 /// The public keys of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeKeys {
-    /// Of its certificate: a point of P-256.
+    /// The key of its certificate: a point of P-256.
     pub certificate: Vec<u8>,
-    /// With which it logs in to the message server. Its owner derives it from the private key of the certificate.
+    /// The key with which it logs in to the message server. The node derives it from the private key of the certificate.
     pub user: String,
 }
 
 impl NodeKeys {
-    /// Those of the owner of this private key, PEM.
+    /// The public keys that belong to this private key, PEM.
     pub fn of(private_key: &str) -> Result<Self, Error> {
         let pair = KeyPair::from_pem(private_key).map_err(certificate)?;
         let user = user_key::derive(private_key).map_err(Error::Certificate)?;
@@ -65,8 +65,9 @@ impl NodeKeys {
 }
 
 impl FleetAuthority {
-    /// Lets a node in by its keys, for which `secret` is used up: all of it, or nothing. The same key gets the same again; another one does
-    /// not. A node that asks again with the key and the secret that admitted it has lost the answer, and no further use is taken.
+    /// Admits a node by its keys and uses `secret` up once. Either everything is recorded or nothing. The same key gets
+    /// the same answer again; another key is refused. A node that asks again with the key and the secret that admitted
+    /// it has lost the answer, so no further use is taken.
     pub fn admit(
         &self,
         name: &NodeName,
@@ -82,7 +83,7 @@ impl FleetAuthority {
         let admitted_by = secrets::hash(secret);
         let is_repeated =
             known.as_ref().is_some_and(|node| node.has(keys) && node.admitted_by == admitted_by);
-        // The secret first: without a good one nobody hears which names there are.
+        // The secret is checked first: without a valid one, nobody learns which names exist.
         if !is_repeated {
             self.check_secret(secret, now)?;
         }
@@ -95,12 +96,13 @@ impl FleetAuthority {
         };
         let change = if is_repeated { AdmissionChange::None } else { change_by_use };
         let node = KeptNode { admitted_by, user_key: keys.user.clone(), ..node };
+        // In this order a crash costs a use of the secret; in the other one it would admit a node without a use.
         if !is_repeated {
             self.use_up(secret, now)?;
             node.write(&self.files, name)?;
         }
         drop(lock);
-        // Nothing in the directory changes from here on: nobody has to wait for the signature.
+        // The directory does not change any more, so the signature is made without the lock.
         let certificate = self.certify(name, &node, now)?;
         let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing()?);
         let signing = signing.map_err(|_| Error::Damaged(SIGNING.to_owned()))?;
@@ -114,24 +116,24 @@ impl FleetAuthority {
         if admission.change == AdmissionChange::None {
             return Ok(());
         }
-        // Another node may have the name by now.
+        // Another node may have taken the name meanwhile.
         let is_its_own = KeptNode::read(&self.files, name).is_ok_and(|node| node.grants == admission.grants);
         if admission.change == AdmissionChange::SecretAndName && is_its_own {
             self.files.remove(&KeptNode::file(name))?;
         } else if is_its_own {
-            // The same secret counts again when it comes again.
+            // Without this hash, the same secret is used up again when it comes again.
             let node = KeptNode::read(&self.files, name)?;
             KeptNode { admitted_by: String::new(), ..node }.write(&self.files, name)?;
         }
         self.give_back(secret)
     }
 
-    /// A new certificate for a node that is still in the fleet and has the same key. It carries no secret.
+    /// Issues a new certificate to a node that is still in the fleet and has the same key. It carries no secret.
     pub fn renew(&self, name: &NodeName, keys: &NodeKeys, now: u64) -> Result<NodeAdmission, Error> {
         let lock = self.lock()?;
         let node = KeptNode::read(&self.files, name).ok().filter(|node| node.has(keys));
         let mut node = node.ok_or_else(|| Error::Unknown(name.clone()))?;
-        // An earlier version let it in: from now on its claims are bound to its key.
+        // An earlier version admitted it: from now on its claims are bound to its key.
         if node.user_key != keys.user {
             node.user_key.clone_from(&keys.user);
             node.write(&self.files, name)?;
@@ -140,7 +142,7 @@ impl FleetAuthority {
         self.certify(name, &node, now)
     }
 
-    /// An admission with the certificate and nothing else.
+    /// Issues the certificate; keys are left empty.
     fn certify(&self, name: &NodeName, node: &KeptNode, now: u64) -> Result<NodeAdmission, Error> {
         let mut parameters = CertificateParams::default();
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -159,7 +161,7 @@ impl FleetAuthority {
         })
     }
 
-    /// Changes the labels of a node; gives those that it has then.
+    /// Changes the labels of a node and returns the new ones.
     pub fn label(&self, name: &NodeName, changes: &[LabelChange]) -> Result<OperatorLabels, Error> {
         let _lock = self.lock()?;
         let mut node = KeptNode::read(&self.files, name)?;
@@ -168,7 +170,7 @@ impl FleetAuthority {
         Ok(node.labels)
     }
 
-    /// Nodes that are in the fleet, with what is kept of each.
+    /// The nodes of the fleet, each with its recorded facts.
     pub fn enrolled(&self) -> Result<BTreeMap<NodeName, EnrolledNode>, Error> {
         let mut enrolled = BTreeMap::new();
         for name in self.nodes()? {
@@ -184,23 +186,23 @@ impl FleetAuthority {
         Ok(enrolled)
     }
 
-    /// Forgets a node. It is out when the broker has been told which are left.
+    /// Removes a node from the fleet. It is cut off when the broker gets the list of the remaining nodes.
     pub fn remove(&self, name: &NodeName) -> Result<(), Error> {
         let _lock = self.lock()?;
         self.files.remove(&KeptNode::file(name))
     }
 }
 
-/// What the operator knows of a node without having heard it.
+/// Facts about a node that the operator has without a message from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnrolledNode {
     /// Labels from the operator.
     pub labels: OperatorLabels,
-    /// When it was let in, in seconds since 1970, if that was noted.
+    /// Time of its admission, in seconds since 1970, if it was recorded.
     pub joined_at: Option<u64>,
 }
 
-/// What is kept of a node.
+/// The record of a node, as it is kept in its file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeptNode {
     pub(super) public_key: String,
@@ -210,13 +212,13 @@ pub(super) struct KeptNode {
     /// See [`NodeKeys::user`]; empty in records of earlier versions.
     #[serde(default)]
     user_key: String,
-    /// Hash of the secret that let it in last.
+    /// Hash of the secret that admitted it last.
     #[serde(default)]
     admitted_by: String,
-    /// When it was let in first, in seconds since 1970; absent in records of earlier versions.
+    /// Time of its first admission, in seconds since 1970; absent in records of earlier versions.
     #[serde(default)]
     joined_at: Option<u64>,
-    /// What the operator has labelled it.
+    /// Labels that the operator gave it.
     #[serde(default)]
     pub(super) labels: OperatorLabels,
 }
@@ -253,6 +255,7 @@ impl KeptNode {
     }
 
     pub(super) fn read(files: &AuthorityFiles, name: &NodeName) -> Result<Self, Error> {
+        // The name becomes a file name, so it must not contain a path.
         if !subject::is_name(&name.0) {
             return Err(Error::Name(name.0.clone()));
         }

@@ -1,4 +1,4 @@
-//! The authority's directory: small files, each whole or not there, readable by their owner only.
+//! The authority's directory: small files, each complete or absent, readable by their owner only.
 
 use super::Error;
 use packetrig_sys::private_files;
@@ -19,7 +19,7 @@ impl AuthorityFiles {
         Ok(Self(directory.to_owned()))
     }
 
-    /// Held while the directory is changed, by this process or another; it ends when the file is closed.
+    /// Locks the directory against changes by this process and others, until the returned file is closed.
     pub(crate) fn lock(&self) -> Result<fs::File, Error> {
         let path = self.path("lock");
         let file = private_files::open_or_create(&path).map_err(failed(&path))?;
@@ -54,7 +54,7 @@ impl AuthorityFiles {
         fs::remove_file(&path).map_err(failed(&path))
     }
 
-    /// What stands before `ending` in the names of files that have it, in order.
+    /// The parts before `ending` of all file names that end with it, in order.
     pub(crate) fn names(&self, ending: &str) -> Result<Vec<String>, Error> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.0).map_err(failed(&self.0))? {

@@ -5,7 +5,7 @@ use crate::broker::{self, MessageServer, ServerSecurity};
 use crate::enrol::{self, EnrolServer};
 use std::sync::Arc;
 
-/// Renews the certificate when two thirds of its time are over. The time is an argument.
+/// Renews the certificate after two thirds of its lifetime. The time is an argument.
 #[derive(Debug)]
 pub struct ServerCertificateKeeper {
     authority: Arc<FleetAuthority>,
@@ -15,14 +15,14 @@ pub struct ServerCertificateKeeper {
     is_known_to_broker: bool,
 }
 
-/// Why a new certificate is not in use.
+/// Reasons why a new certificate is not in use.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenewalError {
-    /// No certificate was made.
+    /// The authority did not issue one.
     #[error(transparent)]
     Authority(#[from] super::Error),
-    /// The server does not use it.
+    /// The message server does not use it.
     #[error(transparent)]
     Broker(#[from] broker::Error),
     /// The enrolment server does not use it.
@@ -31,7 +31,7 @@ pub enum RenewalError {
 }
 
 impl ServerCertificateKeeper {
-    /// A certificate for these addresses and names, made at `now` (seconds since 1970).
+    /// Issues a certificate for these addresses and names at `now` (seconds since 1970).
     pub fn issue(authority: Arc<FleetAuthority>, names: Vec<String>, now: u64) -> Result<Self, super::Error> {
         let security = authority.server_at(&names, now)?;
         Ok(Self { authority, names, security, due: renewal_due(now), is_known_to_broker: true })
@@ -42,8 +42,8 @@ impl ServerCertificateKeeper {
         &self.security
     }
 
-    /// Renews the certificate if it is time, and has both servers use it; says whether it did. Connections
-    /// that stand stay. What fails is done at the next call.
+    /// Renews the certificate if it is due, and makes both servers use it. Returns whether it did. Existing connections
+    /// continue. A step that fails is repeated at the next call.
     pub fn renew_if_due(
         &mut self,
         now: u64,

@@ -1,4 +1,4 @@
-//! Secrets that let nodes in: limited in time and number, kept as hashes, taken back by their label.
+//! Secrets that admit nodes: limited in time and number, stored as hashes, revoked by their label.
 
 use super::{Error, FleetAuthority, hex, random};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 const FILE: &str = "secrets.json";
 
-/// What lets a node in. It is shown once and not kept.
+/// A secret that admits a node. It is shown once and not stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinSecret(pub String);
 
@@ -16,16 +16,16 @@ impl std::fmt::Debug for JoinSecret {
     }
 }
 
-/// What a secret is good for.
+/// The conditions under which a secret is valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretAllowance {
-    /// What it is called, to take it back.
+    /// Its label, by which it is revoked.
     pub label: String,
     /// SHA-256 of the secret, hexadecimal.
     hash: String,
-    /// How many nodes may still come; `None` is any number.
+    /// Number of nodes that it still admits; `None` is any number.
     pub uses: Option<u32>,
-    /// Until when, in seconds since 1970; `None` is for ever.
+    /// Its expiry, in seconds since 1970; `None` is never.
     pub until: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn hash(secret: &str) -> String {
 }
 
 impl FleetAuthority {
-    /// Secrets that are kept, valid or not.
+    /// All stored secrets, valid or not.
     pub fn allowances(&self) -> Result<Vec<SecretAllowance>, Error> {
         if !self.files.has(FILE) {
             return Ok(Vec::new());
@@ -48,9 +48,9 @@ impl FleetAuthority {
         self.files.write(FILE, &text)
     }
 
-    /// A new secret for `uses` nodes, until a time in seconds since 1970.
+    /// Creates a secret for `uses` nodes, valid until a time in seconds since 1970.
     pub fn allow(&self, label: &str, uses: Option<u32>, until: Option<u64>) -> Result<JoinSecret, Error> {
-        // 128 random bits: a plain hash of them cannot be searched for.
+        // It has 128 random bits, so a plain hash of it cannot be searched for.
         let secret = hex(&random::<16>()?);
         let _lock = self.lock()?;
         let mut allowances = self.allowances()?;
@@ -59,7 +59,7 @@ impl FleetAuthority {
         Ok(JoinSecret(secret))
     }
 
-    /// Takes back the secrets of that label; says how many.
+    /// Revokes the secrets with that label; returns their number.
     pub fn revoke(&self, label: &str) -> Result<usize, Error> {
         let _lock = self.lock()?;
         let mut allowances = self.allowances()?;
@@ -69,13 +69,13 @@ impl FleetAuthority {
         Ok(before - allowances.len())
     }
 
-    /// Whether one more node may come by `secret` at `now` (seconds since 1970).
+    /// Checks that `secret` admits one more node at `now` (seconds since 1970).
     pub(super) fn check_secret(&self, secret: &str, now: u64) -> Result<(), Error> {
         let is_good = self.allowances()?.iter().any(|it| it.fits(secret, now));
         if is_good { Ok(()) } else { Err(Error::Secret) }
     }
 
-    /// Uses `secret` up by one node at `now` (seconds since 1970). The caller holds the lock.
+    /// Uses `secret` up once at `now` (seconds since 1970). The caller holds the lock.
     pub(super) fn use_up(&self, secret: &str, now: u64) -> Result<(), Error> {
         let mut allowances = self.allowances()?;
         let found = allowances.iter_mut().find(|it| it.fits(secret, now)).ok_or(Error::Secret)?;
@@ -83,7 +83,7 @@ impl FleetAuthority {
         self.keep(&allowances)
     }
 
-    /// Undoes one use of `secret`. One that was taken back meanwhile stays so. The caller holds the lock.
+    /// Undoes one use of `secret`. A secret that was revoked meanwhile stays revoked. The caller holds the lock.
     pub(super) fn give_back(&self, secret: &str) -> Result<(), Error> {
         let mut allowances = self.allowances()?;
         let used = hash(secret);
@@ -96,7 +96,7 @@ impl FleetAuthority {
 
 impl SecretAllowance {
     fn fits(&self, secret: &str, now: u64) -> bool {
-        // Hashes are compared: how long it takes says nothing about the secret.
+        // Hashes are compared: the time that this takes says nothing about the secret.
         self.hash == hash(secret) && self.uses != Some(0) && self.until.is_none_or(|until| now < until)
     }
 }

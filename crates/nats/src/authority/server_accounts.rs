@@ -1,14 +1,14 @@
 //! Accounts and users of the message server, as claims (JWT of NATS, version 2) that the fleet's operator key signs.
 //!
-//! Each node has an account of its own. It is a file that the server reads when the node first connects: letting a node in
-//! touches nothing else. In the server's configuration a new account would need a reload of all accounts, during which
-//! nats-server 2.15.2 crashes if a node subscribes (a nil subscription list of the exporting account); 32 nodes that joined
-//! at once were enough.
+//! Each node has its own account: a file that the server reads when the node first connects. So admitting a node
+//! touches nothing else. An account in the server's configuration would need a reload of all accounts, during which
+//! nats-server 2.15.2 crashes if a node subscribes (a nil subscription list of the exporting account); 32 nodes that
+//! joined at once were enough.
 //!
-//! The keys of operator and accounts are derived from one secret, so that nothing but the secret has to be kept. A user's key is
-//! derived from the private key of its certificate ([`crate::user_key`]): claims are of use to the owner of that key only.
+//! The keys of operator and accounts are derived from one secret, so only that secret is stored. A user's key is derived
+//! from the private key of its certificate ([`crate::user_key`]), so claims are of use only to the owner of that key.
 //!
-//! Invariant: nobody can make claims for one node from those of another, nor log in with those of another.
+//! Invariant: nobody can make claims for one node from those of another, nor log in with claims of another.
 
 use super::{AdmittedNode, Error, hex};
 use crate::subject::{self, SubjectPermissions};
@@ -19,7 +19,7 @@ use ring::hmac;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Derives the keys and writes the claims. Clones are the same.
+/// Derives the keys and signs the claims. Clones share the secret.
 #[derive(Clone)]
 pub struct ServerAccounts(hmac::Key);
 
@@ -29,16 +29,16 @@ impl std::fmt::Debug for ServerAccounts {
     }
 }
 
-/// An account, as the server knows it.
+/// An account as the server stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountClaims {
-    /// Its public key, which names it.
+    /// Its public key, which identifies it.
     pub id: String,
-    /// What it may do, signed.
+    /// Its signed rights (JWT).
     pub claims: String,
 }
 
-/// What claims say beside the name of their signer.
+/// The contents of claims beside the name of their signer.
 struct ClaimSubject<'a> {
     id: &'a str,
     name: &'a str,
@@ -75,7 +75,7 @@ impl ServerAccounts {
         self.account(SYSTEM, true, json!({}))
     }
 
-    /// The controller's account: it alone has streams and records, and it exports what goes to nodes and comes from them.
+    /// The controller's account: it alone has streams and records. It exports the subjects to and from nodes.
     pub fn control_account(&self) -> Result<AccountClaims, Error> {
         let to_nodes = subject::reaching_node("*");
         let from_nodes = subject::from_node("*");
@@ -86,8 +86,8 @@ impl ServerAccounts {
 
     /// The account of a node, with its own subjects and nothing else.
     pub fn account_of(&self, node: &AdmittedNode) -> Result<AccountClaims, Error> {
-        // The server publishes the confirmation of a segment wherever its sender wrote, without regard to the
-        // sender's rights. In an account with only the node's own subjects that reaches nobody else.
+        // The server publishes the confirmation of a segment to whatever reply subject its sender gave, without regard
+        // to the sender's rights. In an account with only the node's own subjects that reaches nobody else.
         let control = self.account_key(CONTROL)?.public_key();
         let to_node = subject::reaching_node(&node.name.0);
         let from_node = subject::from_node(&node.name.0);
@@ -97,36 +97,36 @@ impl ServerAccounts {
         self.account(&node_account(node), !node.user_key.is_empty(), json!({"imports": imports}))
     }
 
-    /// What the account of a node is called.
+    /// The id of a node's account.
     pub(crate) fn account_id(&self, node: &AdmittedNode) -> Result<String, Error> {
         Ok(self.account_key(&node_account(node))?.public_key())
     }
 
-    /// What a node shows to the server.
+    /// Claims that a node shows to the server.
     pub fn user_of(&self, node: &AdmittedNode) -> Result<String, Error> {
         self.user(&node_account(node), &node.user_key, &subject::permissions(&node.name.0))
     }
 
-    /// What the controller shows, whose user key is this.
+    /// Claims that the controller shows; `user_key` is its user key.
     pub fn controller_user(&self, user_key: &str) -> Result<String, Error> {
         self.user(CONTROL, user_key, &subject::permissions_of_the_controller())
     }
 
-    /// What is shown to remove accounts, and to ask when the server read its configuration.
+    /// Claims for removing accounts, and for asking when the server read its configuration.
     pub(crate) fn system_user(&self, user_key: &str) -> Result<String, Error> {
         let publish = vec![REMOVE_ACCOUNTS.to_owned(), SERVER_FACTS.to_owned()];
         let subscribe = vec![format!("{}.>", subject::inbox(SYSTEM_USER))];
         self.user(SYSTEM, user_key, &SubjectPermissions { publish, subscribe })
     }
 
-    /// The order to remove accounts.
+    /// The signed order to remove accounts.
     pub(crate) fn removal(&self, accounts: &[String]) -> Result<String, Error> {
         let operator = self.operator_key()?;
         let nats = json!({"type": "generic", "version": 2, "accounts": accounts});
         signed(&operator, &ClaimSubject { id: &operator.public_key(), name: "removal", nats })
     }
 
-    /// With `signs`, the users of the account prove that they have their key.
+    /// Claims of an account. With `signs`, its users must prove that they have their key.
     fn account(&self, name: &str, signs: bool, particulars: Value) -> Result<AccountClaims, Error> {
         // The server counts results and records in this account only.
         let storage = if name == CONTROL { -1 } else { 0 };
@@ -159,16 +159,16 @@ impl ServerAccounts {
 /// Names of accounts; those of nodes have another form.
 const CONTROL: &str = "CONTROL";
 const SYSTEM: &str = "SYSTEM";
-/// The name under which accounts are removed.
+/// Name of the user that removes accounts.
 pub(crate) const SYSTEM_USER: &str = "removal";
-/// Where the server is asked to remove accounts.
+/// Subject of orders to remove accounts.
 pub(crate) const REMOVE_ACCOUNTS: &str = "$SYS.REQ.CLAIMS.DELETE";
-/// Where the server is asked for facts about itself.
+/// Subject of questions about the server itself.
 pub(crate) const SERVER_FACTS: &str = "$SYS.REQ.SERVER.PING.VARZ";
 
 fn node_account(node: &AdmittedNode) -> String {
     let bare = format!("node {}", node.common_name());
-    // Of a node that earlier versions let in, whose claims are a bearer's until it renews its certificate.
+    // A node that an earlier version admitted has no user key. Its claims are a bearer's until it renews its certificate.
     if node.user_key.is_empty() { bare } else { format!("{bare} {}", node.user_key) }
 }
 
@@ -187,12 +187,12 @@ fn import(kind: &str, at: &str, account: &str) -> Value {
 /// Claims with this id, as JSON.
 fn claims(id: &str, issuer: &KeyPair, subject: &ClaimSubject<'_>) -> String {
     let ClaimSubject { id: of, name, nats } = subject;
-    // The time of issue is constant: the same claims are the same token, which need not be written again.
+    // The time of issue is constant, so the same claims give the same token, which need not be written again.
     json!({"jti": id, "iat": 1, "iss": issuer.public_key(), "sub": of, "name": name, "nats": nats})
         .to_string()
 }
 
-/// A token: header, claims, and the issuer's signature over both.
+/// A signed token: header, claims, and the issuer's signature over both.
 fn signed(issuer: &KeyPair, subject: &ClaimSubject<'_>) -> Result<String, Error> {
     let id = hex(&Sha256::digest(claims("", issuer, subject)));
     let header = BASE64.encode(r#"{"typ":"JWT","alg":"ed25519-nkey"}"#);

@@ -114,7 +114,7 @@ fn processes_that_open_a_new_directory_at_once_found_one_authority() {
 fn one_use_lets_one_in_however_many_ask_at_once() {
     let (place, authority) = authority();
     let once = authority.allow("bench", Some(1), None).expect("made");
-    // As two processes would: each with a hold of the directory of its own.
+    // Two authorities, as two processes would hold the directory.
     let directory = &place.path().join("fleet");
     let secret = &once.0;
     let let_in = std::thread::scope(|scope| {
@@ -167,7 +167,7 @@ fn whoever_lost_the_answer_asks_again_without_another_use_and_what_is_undone_lea
     let first = authority.admit(&name, &key, &once.0, 1000).expect("it is free");
     let again = authority.admit(&name, &key, &once.0, 1000).expect("it is the same question");
     assert_eq!(first.grants, again.grants);
-    // Undoing what changed nothing takes nothing away.
+    // Undoing an admission that changed nothing takes nothing away.
     authority.take_back(&name, &again, &once.0).expect("nothing to do");
     assert_eq!(authority.nodes().expect("listed"), std::slice::from_ref(&name));
     assert!(matches!(authority.admit(&NodeName("b".into()), &keys(), &once.0, 1000), Err(Error::Secret)));

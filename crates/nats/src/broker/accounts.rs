@@ -1,6 +1,6 @@
-//! The files with the accounts of nodes: one appears when a node is let in, and the server itself removes it with the node.
+//! The account files of nodes: one is written when a node is admitted, and the server itself removes it with the node.
 //!
-//! Invariant: a file that is there is whole.
+//! Invariant: an existing file is complete.
 
 use super::{BrokerSetup, Error, system, world};
 use crate::authority::{AccountClaims, AdmittedNode, REMOVE_ACCOUNTS, ServerAccounts};
@@ -19,12 +19,13 @@ fn path(setup: &BrokerSetup, id: &str) -> PathBuf {
     accounts_directory(setup).join(format!("{id}.jwt"))
 }
 
-/// The server finds the node from now on.
+/// Adds the account of a node, which the server reads when the node connects.
 pub(super) fn add(setup: &BrokerSetup, node: &AdmittedNode) -> Result<(), Error> {
     if !subject::is_name(&node.name.0) {
         return Err(Error::Name(node.name.0.clone()));
     }
     let Some(security) = &setup.security else { return Ok(()) };
+    // An existing file is complete, and the same node always gets the same claims.
     if path(setup, &security.accounts.account_id(node)?).exists() {
         return Ok(());
     }
@@ -33,12 +34,13 @@ pub(super) fn add(setup: &BrokerSetup, node: &AdmittedNode) -> Result<(), Error>
     private_files::replace(&file, claims).map_err(world(file.display().to_string()))
 }
 
-/// Writes what is missing. Gives the accounts that are there and belong to no node of the list.
+/// Writes the missing accounts. Returns the accounts that belong to no node of the list.
 pub(super) fn settle(setup: &BrokerSetup, nodes: &[AdmittedNode]) -> Result<Vec<String>, Error> {
     let Some(security) = &setup.security else { return Ok(Vec::new()) };
     let directory = accounts_directory(setup);
     let shown = directory.display().to_string();
     private_files::create_directories(&directory).map_err(world(&shown))?;
+    // The server writes files for its preloaded accounts as well.
     let mut wanted =
         BTreeSet::from([security.accounts.system_account()?.id, security.accounts.control_account()?.id]);
     for node in nodes {
@@ -54,12 +56,12 @@ pub(super) fn settle(setup: &BrokerSetup, nodes: &[AdmittedNode]) -> Result<Vec<
     Ok(left)
 }
 
-/// Takes away files of accounts while no server runs.
+/// Deletes account files while no server runs.
 pub(super) fn delete(setup: &BrokerSetup, accounts: &[String]) -> Result<(), Error> {
     for id in accounts {
         let file = path(setup, id);
         match fs::remove_file(&file) {
-            // The server did it.
+            // The server has removed it already.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             done => done.map_err(world(file.display().to_string()))?,
         }
@@ -67,7 +69,7 @@ pub(super) fn delete(setup: &BrokerSetup, accounts: &[String]) -> Result<(), Err
     Ok(())
 }
 
-/// Has the server cut off these accounts and forget them.
+/// Makes the server cut off these accounts and delete them.
 pub(super) fn remove(
     setup: &BrokerSetup,
     accounts: &ServerAccounts,

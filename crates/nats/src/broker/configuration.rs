@@ -1,7 +1,7 @@
-//! The server's configuration file: a pure function of what it shall be.
+//! The server's configuration file: a pure function of its setup.
 //!
-//! Every connection needs a certificate of the authority and claims that the fleet's operator key has signed; everything is
-//! denied that these do not allow by name. No node is named here, so that nodes come and go without a reload.
+//! Every connection needs a certificate of the authority and claims that the fleet's operator key has signed. Everything
+//! is denied that these claims do not allow by name. The file names no node, so nodes come and go without a reload.
 
 use super::accounts::accounts_directory;
 use super::{BrokerSetup, TlsFiles};
@@ -9,39 +9,39 @@ use crate::authority::{Error, ServerAccounts};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Largest message: a segment, its headers, and room.
+/// Largest message: a segment, its headers, and a reserve.
 const PAYLOAD: usize = 1 << 20;
-/// Bytes of a log before the next one is begun, and logs that are kept.
+/// Size of a log before the next one is started, and number of logs that are kept.
 const LOG_BYTES: u64 = 4 << 20;
 const LOG_FILES: u32 = 4;
-/// Memory for what the server keeps only while it runs.
+/// Memory for data that the server keeps only while it runs.
 const MEMORY: u64 = 64 << 20;
 
-/// The server's certificate and whose certificates it takes. All files are PEM.
+/// The server's certificate, and the authority whose certificates it accepts. All files are PEM.
 #[derive(Clone, Debug)]
 pub struct ServerSecurity {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// The authority whose certificates are let in.
+    /// The authority whose client certificates are accepted.
     pub authority: PathBuf,
-    /// What they may do.
+    /// Accounts with the rights of those clients.
     pub accounts: ServerAccounts,
 }
 
-/// The configuration as text.
+/// The configuration file as text.
 pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
     let mut lines = vec![
         format!("server_name: {}", quoted(&server_name(setup))),
         format!("listen: {}", quoted(&setup.listen.to_string())),
-        // A dead peer is noticed after two of these; the default is four minutes.
+        // A dead peer is noticed after two missed pings; the default takes four minutes.
         "ping_interval: \"2s\"\nping_max: 2".to_owned(),
         format!("max_payload: {PAYLOAD}"),
-        // Strangers and nodes decide how much is logged.
+        // Strangers and nodes decide how much is logged, so the log is bounded.
         format!("log_file: {}", file(&super::log_file(setup))),
         format!("logfile_size_limit: {LOG_BYTES}\nlogfile_max_num: {LOG_FILES}"),
         format!("jetstream {{\n  store_dir: {}", file(&setup.directory.join("store"))),
         format!("  max_file_store: {}\n  max_memory_store: {MEMORY}", setup.store_room),
-        // The default writes to disk every two minutes.
+        // By default the server writes to disk every two minutes.
         "  sync_interval: always\n}".to_owned(),
     ];
     if let Some(security) = &setup.security {
@@ -49,7 +49,7 @@ pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
         lines.push(format!("tls {{\n  cert_file: {}", file(&certificate)));
         lines.push(format!("  key_file: {}", file(&key)));
         lines.push(format!("  ca_file: {}", file(&authority)));
-        // Without a certificate of the authority nobody gets as far as showing claims.
+        // Clients without a certificate of the authority are refused before they can show claims.
         lines.push("  verify: true\n  timeout: 5\n}".to_owned());
         lines.extend(account_lines(setup, &security.accounts)?);
     }
@@ -57,7 +57,7 @@ pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
     Ok(lines.join("\n"))
 }
 
-/// Whose signature is believed, the accounts that are always there, and where those of nodes are found.
+/// Configuration lines: the trusted operator, the permanent accounts, and the directory of the nodes' accounts.
 fn account_lines(setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<[String; 7], Error> {
     let system = accounts.system_account()?;
     let control = accounts.control_account()?;
@@ -74,12 +74,12 @@ fn account_lines(setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<[Stri
     ])
 }
 
-/// Tells our server from any other at the same address.
+/// Name that distinguishes our server from any other at the same address.
 pub(super) fn server_name(setup: &BrokerSetup) -> String {
     format!("packetrig-{}-{}", std::process::id(), setup.listen.port())
 }
 
-/// Where a server that listens everywhere is reached from here.
+/// Address at which this machine reaches a server that listens on all addresses.
 pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(any) if any.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

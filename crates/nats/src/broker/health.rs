@@ -1,10 +1,10 @@
-//! Whether the server keeps what it is given: a process that runs may have a store that fails.
+//! Checks that the server's store works: the store of a running process can have failed.
 //!
-//! nats-server switches its store off when the disk is full, and does not switch it on again when there is room; only a new start
-//! does. So this thread writes now and then, looks at the disk, and has the server started again once there is room. What it
-//! had confirmed is on the disk, and nodes keep what it had not.
+//! nats-server switches its store off when the disk is full. It does not switch the store on again when there is space;
+//! only a restart does. So this thread writes regularly, checks the disk, and requests a restart once there is space.
+//! Confirmed data is on the disk, and nodes keep unconfirmed data.
 //!
-//! Invariant: the server is not started again for its store while the disk has no room: it would not come up.
+//! Invariant: the server is not restarted for its store while the disk is full: it would not come up.
 
 use crate::fabric::NatsFabric;
 use crate::records::NatsRecords;
@@ -17,39 +17,39 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the store is written to.
+/// Interval of the writes to the store.
 const EVERY: Duration = Duration::from_secs(1);
-/// The record that is written. Its value does not matter.
+/// Key of the record that is written. Its value does not matter.
 const RECORD: &str = "health.server";
-/// A disk with less room is full.
+/// A disk with less free space is full.
 const FULL: u64 = 1 << 20;
-/// With so much room a server can work again.
+/// Free space with which a server can work again.
 const ENOUGH: u64 = 16 << 20;
-/// Writes that fail in a row before the server is started again.
+/// Consecutive failed writes before the server is restarted.
 const FAILURES: u32 = 3;
-/// After a new start, before the next one. It doubles while nothing gets better.
+/// Pause between two restarts. It doubles as long as nothing improves.
 const PAUSE_NS: u64 = 15_000_000_000;
 const PAUSE_MOST_NS: u64 = 300_000_000_000;
 
-/// How the server is.
+/// The state of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BrokerHealth {
-    /// When this was found, in nanoseconds since 1970 (UTC).
+    /// Time of the check, in nanoseconds since 1970 (UTC).
     pub checked_wall_ns: u64,
-    /// Why its store keeps nothing; absent if it does.
+    /// Reason why its store keeps nothing; absent if the store works.
     pub failure: Option<String>,
-    /// Bytes free on its disk, if that is known.
+    /// Bytes free on its disk, if known.
     pub disk_free: Option<u64>,
-    /// The server has to be started again for its store to work.
+    /// True if the server must be restarted for its store to work.
     #[serde(skip)]
     pub needs_restart: bool,
 }
 
-/// Looks after the store in a thread of its own, until it is dropped.
+/// Checks the store in its own thread, until it is dropped.
 #[derive(Debug)]
 pub struct HealthWatch {
     found: Receiver<BrokerHealth>,
-    /// The thread ends when this is gone.
+    /// Dropping this sender ends the thread.
     over: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -66,11 +66,11 @@ impl HealthWatch {
         Ok(Self { found, over: Some(over), thread: Some(thread) })
     }
 
-    /// The newest finding since the last call.
+    /// The newest result since the last call.
     pub fn news(&self) -> Option<BrokerHealth> {
         let mut all = self.found.try_iter();
         let first = all.next()?;
-        // That it has to be started again is said once.
+        // A request for a restart is reported once, even if a later result does not repeat it.
         Some(all.fold(first, |before, now| {
             let needs_restart = before.needs_restart || now.needs_restart;
             BrokerHealth { needs_restart, ..now }
@@ -114,7 +114,7 @@ impl StoreProbe {
         }
     }
 
-    /// Writes as a controller does.
+    /// Writes a record as a controller does.
     fn write(&mut self) -> Result<(), Error> {
         let mut records = match self.records.take() {
             Some(records) => records,
@@ -126,7 +126,7 @@ impl StoreProbe {
             None => records.create(RECORD, value.as_bytes()),
         };
         match written {
-            // Two that look after one server.
+            // Another process that checks the same server has written in between. The store works.
             Ok(_) | Err(Error::Stale(_) | Error::Exists(_)) => {}
             Err(error) => return Err(error),
         }
@@ -135,7 +135,7 @@ impl StoreProbe {
     }
 }
 
-/// When the server is started again.
+/// Decides when the server is restarted.
 #[derive(Debug, Default)]
 struct RepairRule {
     failures: u32,
@@ -145,15 +145,14 @@ struct RepairRule {
 }
 
 impl RepairRule {
-    /// Whether to start the server again now, after one more write.
+    /// True if the server is to be restarted now, after one more write.
     fn needs_restart(&mut self, is_written: bool, disk_free: Option<u64>, now_ns: u64) -> bool {
-        // Kept until the restart: the server does not switch its store on again, even if there is room by
-        // now.
+        // Remembered until the restart: the server does not switch its store on again, even with space by now.
         self.was_full |= disk_free.is_some_and(|free| free < FULL);
         self.failures = if is_written { 0 } else { self.failures.saturating_add(1) };
         let is_ill = self.was_full || self.failures >= FAILURES;
         if !is_ill {
-            // Well since the last restart: the next trouble begins with the short pause again.
+            // The store works again: the next failure begins with the short pause.
             if is_written && now_ns >= self.not_before_ns {
                 self.pause_ns = 0;
             }

@@ -1,4 +1,4 @@
-//! The thread that owns the server's process: starts it, watches it, starts it again, and ends it.
+//! The thread that owns the server's process: starts it, watches it, restarts it, and ends it.
 //!
 //! Invariant: the thread lives as long as the process.
 
@@ -15,19 +15,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often the keeper looks after the server.
+/// Interval at which the keeper checks the server.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a server may take to be ready, in looks.
+/// Checks within which a server must be ready.
 const READY_LOOKS: u32 = 400;
-/// How long it may take to end when asked, in looks.
+/// Checks within which a server must end when asked.
 const END_LOOKS: u32 = 200;
-/// The same when the program ends, and nobody is to wait for it.
+/// Checks within which it must end when the program ends: the user does not wait longer.
 const LAST_LOOKS: u32 = 12;
-/// First pause before it is started again; it doubles.
+/// First pause before a restart; it doubles.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MOST: Duration = Duration::from_secs(5);
 
-/// What the keeper tells.
+/// Facts that the keeper reports.
 #[derive(Debug, Default)]
 pub(super) struct KeeperNotes {
     pub(super) process: u32,
@@ -42,7 +42,7 @@ pub(super) enum KeeperOrder {
     End,
 }
 
-/// The thread that owns the child: the kernel's guard is bound to it.
+/// The thread that owns the child: the kernel ends the child with this thread.
 pub(super) struct ServerKeeper {
     pub(super) program: PathBuf,
     pub(super) setup: BrokerSetup,
@@ -68,7 +68,7 @@ impl ServerKeeper {
                     let asked = child::reload(&child);
                     ignore_closed(done.send(asked.map_err(|error| Error::NotReady(error.to_string()))));
                 }
-                // It is found ended below.
+                // The check below finds it ended, and starts it again.
                 Ok(KeeperOrder::Restart) => end(&mut child, END_LOOKS),
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => {
                     return end(&mut child, LAST_LOOKS);
@@ -93,12 +93,12 @@ impl ServerKeeper {
         lock(&self.notes).troubles.push(trouble);
     }
 
-    /// Tries again and again until it succeeds or is to end.
+    /// Tries to start the server until that succeeds or an order to end comes.
     fn start_again(&self) -> Option<Child> {
         let mut pause = PAUSE;
         loop {
             match self.inbox.recv_timeout(pause) {
-                // It reads its configuration when it starts.
+                // The server reads its configuration when it starts.
                 Ok(KeeperOrder::Reload(done)) => ignore_closed(done.send(Ok(()))),
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => return None,
                 Ok(KeeperOrder::Restart) | Err(RecvTimeoutError::Timeout) => {}
@@ -134,6 +134,7 @@ impl ServerKeeper {
     }
 
     fn wait_until_ready(&self, child: &mut Child) -> Result<(), Error> {
+        // The log of an earlier start stays: only lines after its present end belong to this one.
         let before = fs::metadata(self.log()).map_or(0, |facts| facts.len());
         for _ in 0..READY_LOOKS {
             if let Ok(Some(status)) = child.try_wait() {
@@ -149,7 +150,7 @@ impl ServerKeeper {
         Err(Error::NotReady(reason.unwrap_or_else(|| format!("it does not answer at {}", self.setup.listen))))
     }
 
-    /// The last error in the log after that many bytes, or the last line that the server wrote before it had a log.
+    /// The last error in the log after its first `before` bytes, or the last line of the output before there was a log.
     fn reported_reason(&self, before: u64) -> Option<String> {
         let text = log::tail(&self.log(), before);
         let logged = text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]"));
@@ -158,13 +159,13 @@ impl ServerKeeper {
     }
 }
 
-/// Whether our server, not another's at the same address, greets with JetStream ready.
+/// True if our server, not another one at the same address, greets with JetStream ready.
 fn greets(setup: &BrokerSetup) -> bool {
     let name = format!("\"server_name\":\"{}\"", configuration::server_name(setup));
     greeting(setup).is_ok_and(|line| line.contains(&name) && line.contains("\"jetstream\":true"))
 }
 
-/// The line of facts that a server sends to every new connection.
+/// The line of facts (`INFO`) that a server sends to every new connection.
 fn greeting(setup: &BrokerSetup) -> std::io::Result<String> {
     let socket = TcpStream::connect_timeout(&configuration::reachable(setup.listen), LOOK * 10)?;
     socket.set_read_timeout(Some(LOOK * 10))?;
@@ -173,9 +174,9 @@ fn greeting(setup: &BrokerSetup) -> std::io::Result<String> {
     Ok(line)
 }
 
-/// Asks the server to end, and ends it when it has not after so many looks.
+/// Asks the server to end, and kills it if it has not ended after `looks` checks.
 fn end(child: &mut Child, looks: u32) {
-    // One that has ended already cannot be asked.
+    // A server that has ended already cannot be asked.
     drop(child::terminate(child));
     for _ in 0..looks {
         if !matches!(child.try_wait(), Ok(None)) {
@@ -183,7 +184,7 @@ fn end(child: &mut Child, looks: u32) {
         }
         std::thread::sleep(LOOK);
     }
-    // It holds the port and the store. What it has confirmed is on the disk.
+    // A server that hangs holds the port and the store. Confirmed data is on the disk.
     drop(child.kill());
     drop(child.wait());
 }

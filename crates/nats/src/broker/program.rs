@@ -1,19 +1,20 @@
-//! Where the server's program is, and whether it is new enough.
+//! Finds the server's program and checks its version.
 
 use super::{Error, world};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How to get the program.
+/// Command that installs the program.
 pub const INSTALL: &str = "go install github.com/nats-io/nats-server/v2@v2.15.2";
-/// Older ones have holes or lack what we rely on.
+/// Older versions have security holes or lack features that we use.
 pub const OLDEST: &str = "2.15.2";
-/// The next one may mean other things by the same words.
+/// The next major version may change the meaning of its configuration.
 pub const MAJOR: u64 = 2;
 
 const NAME: &str = "nats-server";
 
-/// The program to use: the given one, or the first good one of PATH and `~/.local/share/packetrig/bin`. Of several that are there and not good, the first says why.
+/// The program to use: the given one, or the first suitable one of PATH and `~/.local/share/packetrig/bin`. If several
+/// are unsuitable, the error of the first one is returned.
 pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {
         return check(program);
@@ -49,13 +50,13 @@ fn check(program: &Path) -> Result<PathBuf, Error> {
     Err(Error::Version { program: shown, found: said.rsplit(' ').next().unwrap_or_default().to_owned() })
 }
 
-/// `nats-server: v2.15.2`
+/// Checks the version line, like `nats-server: v2.15.2`.
 fn is_good(said: &str) -> bool {
     let found = said.strip_prefix("nats-server: ").and_then(version);
     found.is_some_and(|found| found[0] == MAJOR && Some(found) >= version(OLDEST))
 }
 
-/// Of `v2.15.2-beta.1`, the numbers 2, 15 and 2.
+/// The three numbers of a version: 2, 15 and 2 of `v2.15.2-beta.1`.
 fn version(text: &str) -> Option<[u64; 3]> {
     let mut numbers = text.trim_start_matches('v').split('.').map(|number| {
         let digits: String = number.chars().take_while(char::is_ascii_digit).collect();

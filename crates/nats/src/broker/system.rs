@@ -1,4 +1,4 @@
-//! Questions to the server in its system account: it answers them itself.
+//! Questions to the server in its system account, which the server itself answers.
 
 use super::{BrokerSetup, Error, configuration};
 use crate::authority::{SERVER_FACTS, SYSTEM_USER};
@@ -7,10 +7,10 @@ use crate::runtime::SharedRuntime;
 use serde_json::Value;
 use std::time::Duration;
 
-/// How long the server may take for an answer.
+/// Time within which the server must answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Asks at `subject`, on a connection of its own.
+/// Asks at `subject`, on its own connection.
 pub(super) fn ask(
     setup: &BrokerSetup,
     as_whom: &FleetCredentials,
@@ -19,6 +19,7 @@ pub(super) fn ask(
 ) -> Result<Value, String> {
     let server = configuration::reachable(setup.listen).to_string();
     let access = ServerAccess::to(server, Some(as_whom.clone()));
+    // Callers are synchronous and rare, so each question has a runtime of its own.
     let runtime = SharedRuntime::start().map_err(|error| error.to_string())?;
     let asking = async move {
         let client = connection::open(access, SYSTEM_USER.to_owned(), ConnectionTroubles::default()).await;
@@ -29,7 +30,7 @@ pub(super) fn ask(
     runtime.wait(ANSWER, asking).unwrap_or_else(|| Err("no answer".to_owned()))
 }
 
-/// When the server read its configuration last, in its own words; an error if it cannot be asked.
+/// Time at which the server read its configuration last, in its own format; an error if the server cannot be asked.
 pub(super) fn configured_at(setup: &BrokerSetup, as_whom: &FleetCredentials) -> Result<String, Error> {
     let facts = ask(setup, as_whom, SERVER_FACTS, String::new());
     let facts = facts.map_err(|why| Error::NotReady(format!("it does not tell of itself: {why}")))?;

@@ -1,13 +1,14 @@
-//! What the server may use. It reads what strangers send, and the keys that sign claims and commands are beside its directory.
+//! Restricts the server's access to this machine. It reads messages of strangers, and the keys that sign claims and
+//! commands are near its directory.
 //!
-//! Landlock restricts the thread that starts the server, and so the server: it can read and write its own directory, start no other program
-//! than itself, and use its own port only.
+//! Landlock restricts the thread that starts the server, and so the server. It can read and write its own directory,
+//! start no other program than itself, and use its own port only.
 
 use super::{BrokerSetup, Error};
 use packetrig_sys::sandbox::{self, FileRules, MissingWall, SandboxPolicy, TcpRules};
 use std::path::{Path, PathBuf};
 
-/// Restricts the calling thread and programs that it starts. Gives the wall that this kernel lacks.
+/// Restricts the calling thread and the programs that it starts. Returns the restriction that this kernel lacks.
 pub(super) fn raise(program: &Path, setup: &BrokerSetup) -> Result<Option<MissingWall>, Error> {
     let walls = sandbox::restrict_thread(&policy(program, setup));
     walls.map(Result::err).map_err(|error| Error::NotReady(error.to_string()))
@@ -16,15 +17,15 @@ pub(super) fn raise(program: &Path, setup: &BrokerSetup) -> Result<Option<Missin
 fn policy(program: &Path, setup: &BrokerSetup) -> SandboxPolicy {
     let port = Some(vec![setup.listen.port()]);
     let mut files = FileRules::system();
-    // It would be that of the process which starts the server.
+    // The rule would allow the directory of the process that starts the server, not of the server.
     files.read.retain(|path| path != Path::new("/proc/self"));
     files.write = vec![setup.directory.clone(), PathBuf::from("/dev/null")];
-    // A program that is linked dynamically is started by a loader.
+    // A dynamically linked program is started by a loader, so the loader must be executable too.
     files.execute =
         [program, Path::new("/lib"), Path::new("/lib64"), Path::new("/usr/lib")].map(PathBuf::from).into();
     SandboxPolicy {
         files,
-        // The thread looks whether the server answers.
+        // The thread itself connects to check whether the server answers.
         tcp: TcpRules { listen: port.clone(), connect: port },
         ..SandboxPolicy::default()
     }
@@ -37,7 +38,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::process::Command;
 
-    /// Whether a program in the place of the server can print a file, write one, and start another program.
+    /// Starts a program in the place of the server that tries to print a file, to write one, and to start another program.
     #[test]
     fn a_program_in_its_place_reads_no_key() {
         let place = tempfile::tempdir().expect("a place");

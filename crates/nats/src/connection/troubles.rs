@@ -1,4 +1,4 @@
-//! What goes wrong with a connection: kept until somebody asks, and told at once to requests that wait.
+//! Failures of a connection: kept until they are read, and reported at once to waiting requests.
 
 use async_nats::{Event, ServerError};
 use packetrig_fleet::fabric::Error;
@@ -6,21 +6,21 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// Troubles that are kept until they are taken.
+/// Number of failures that are kept until they are taken.
 const TROUBLES_ROOM: usize = 256;
 
-/// Troubles of a connection, until they are taken. Clones share them.
+/// Failures of a connection, until they are taken. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionTroubles {
     kept: Arc<Mutex<Vec<Error>>>,
-    /// How often the connection was lost.
+    /// Number of times the connection was lost.
     losses: watch::Sender<u64>,
-    /// How often the server refused something.
+    /// Number of times the server refused something.
     refusals: watch::Sender<u64>,
 }
 
 impl ConnectionTroubles {
-    /// Does a request. It ends with the connection that carried it: nobody answers it on the next one.
+    /// Runs a request until its connection is lost: nobody answers it on the next connection.
     pub(crate) async fn unless_lost<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
@@ -32,7 +32,7 @@ impl ConnectionTroubles {
         }
     }
 
-    /// Does a request. It ends when the server refuses something on its connection: nobody answers what is refused.
+    /// Runs a request until the server refuses something on its connection: a refused request gets no answer.
     pub(crate) async fn unless_refused<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
@@ -41,6 +41,7 @@ impl ConnectionTroubles {
         let refused = async {
             loop {
                 if refusals.changed().await.is_err() {
+                    // Without a sender no refusal can come, so only `request` may end the wait.
                     std::future::pending::<()>().await;
                 }
                 if let Some(error) = self.refused_any() {
@@ -64,6 +65,7 @@ impl ConnectionTroubles {
 
     fn keep(&self, error: Error) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // Reconnection attempts fail alike, so equal errors in a row are kept once.
         if kept.len() < TROUBLES_ROOM && kept.last() != Some(&error) {
             kept.push(error);
         }
@@ -73,12 +75,12 @@ impl ConnectionTroubles {
         std::mem::take(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes away the refusal of a subject, if there was one.
+    /// Removes and returns the refusal of a subject, if there was one.
     pub(crate) fn refused(&self, subject: &str) -> Option<Error> {
         self.take_one(|which| which == subject)
     }
 
-    /// Takes away the first refusal, if there was one.
+    /// Removes and returns the first refusal, if there was one.
     pub(crate) fn refused_any(&self) -> Option<Error> {
         self.take_one(|_| true)
     }
@@ -90,12 +92,11 @@ impl ConnectionTroubles {
         Some(kept.remove(at))
     }
 
-    /// Keeps what an event of the connection tells.
+    /// Records an event of the connection.
     pub(super) fn note(&self, event: &Event) {
         match event {
             Event::Connected => {}
-            // The only sign of a refused subject: `publish` says Ok all the same, and a request just gets no
-            // answer.
+            // The only sign of a refused subject: `publish` returns Ok all the same, and a request gets no answer.
             Event::ServerError(ServerError::Other(text)) => self.add(violation(text)),
             Event::ServerError(ServerError::AuthorizationViolation) => {
                 self.add(Error::NotPermitted("connection".to_owned()));
@@ -110,7 +111,7 @@ impl ConnectionTroubles {
     }
 }
 
-/// The server says `Permissions Violation for Publish to "subject"`.
+/// Parses a server error like `Permissions Violation for Publish to "subject"`.
 fn violation(text: &str) -> Error {
     match text.split('"').nth(1) {
         Some(subject) if text.to_ascii_lowercase().contains("permissions violation") => {

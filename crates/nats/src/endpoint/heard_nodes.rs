@@ -1,6 +1,6 @@
-//! The nodes that one controller among several listens to: a subscription for the letters of each, and one for its counts.
+//! The nodes that one controller among several listens to: a subscription for the letters of each, and one for its telemetry.
 //!
-//! Invariant: when listening has begun, the server has the subscriptions before anything that is posted later.
+//! Invariant: after `listen_to`, the server has the subscriptions before any message that is posted later.
 
 use super::listening::{EndpointListener, QueueFeeds, letter_task, telemetry_task};
 use crate::runtime::SharedRuntime;
@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How long the subscriptions may take to be written.
+/// Time within which the subscriptions must be written.
 const WRITING: Duration = Duration::from_secs(5);
 
-/// Whose letters a place is for. Clones are the same.
+/// The nodes whose letters a place accepts. Clones share the set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeardNodes(Option<Arc<Mutex<BTreeSet<NodeName>>>>);
 
 impl HeardNodes {
-    /// Of a place that hears everybody, or of one controller among several.
+    /// Accepts all nodes, unless `name` is one controller among several.
     pub(super) fn of(name: &NodeName) -> Self {
         let hears_everybody = !name.is_controller() || *name == NodeName::controller();
         Self((!hears_everybody).then(Arc::default))
@@ -63,13 +63,13 @@ impl NodeSubscriptions {
         self.listener.heard.is_everybody()
     }
 
-    /// Begins to listen to those of these nodes that it does not listen to yet.
+    /// Subscribes to those of these nodes that have no subscription yet.
     pub(super) fn listen_to(&mut self, nodes: &[NodeName], runtime: &SharedRuntime) -> Result<(), Error> {
         let Some(heard) = &self.listener.heard.0 else { return Ok(()) };
         let fresh: Vec<NodeName> =
             nodes.iter().filter(|node| !self.tasks.contains_key(*node)).cloned().collect();
-        // Before the subscriptions: the first letter may come at once, and `admits` asks whose letters are
-        // for this place.
+        // Extended before the subscriptions: the first letter may come at once, and `admits` checks whether its sender
+        // is in the set.
         HeardNodes::lock(heard).extend(fresh.iter().cloned());
         let subscribing = subscribe(self.listener.clone(), self.feeds.clone(), fresh);
         let subscribed = runtime.wait(WRITING, subscribing);

@@ -1,34 +1,36 @@
-//! How many hellos of one node are looked at.
+//! Limits the number of hellos of one node that are checked.
 //!
-//! A node says hello once a second, and once for each controller that calls the roll. One that says it more often than that costs its
-//! readers nothing but the receiving.
+//! A node sends a hello once a second, and once for each controller that calls the roll. Hellos beyond the limit cost a
+//! reader only the receiving.
 
 use packetrig_fleet::message::NodeName;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Hellos of one node in a second, on average.
+/// Hellos of one node per second, on average.
 const PER_SECOND: u64 = 32;
-/// Hellos of one node at once.
+/// Hellos of one node in a burst.
 const AT_ONCE: u64 = 64;
 const PERIOD_NS: u64 = 1_000_000_000 / PER_SECOND;
-/// Nodes that are remembered before those that have been silent are forgotten.
+/// Nodes that are remembered before silent ones are forgotten.
 const REMEMBERED: usize = 4096;
 
-/// Clones are the same allowance.
+/// The allowances of all nodes. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HelloAllowance {
-    /// When each node will have its whole allowance again.
+    /// Time at which each node has its full allowance again.
     whole_at: Arc<Mutex<BTreeMap<NodeName, u64>>>,
 }
 
 impl HelloAllowance {
-    /// Whether one more of this node is allowed; then it is taken.
+    /// Takes one hello of this node from its allowance; false if nothing is left.
     pub(super) fn take(&self, node: NodeName, now_ns: u64) -> bool {
         let mut whole_at = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner);
         if whole_at.len() >= REMEMBERED {
+            // A node whose allowance is full again has the same state as an unknown one.
             whole_at.retain(|_, at| *at > now_ns);
         }
+        // The bucket is kept as the time at which it is full: no counter has to be refilled.
         let at = whole_at.entry(node).or_insert(now_ns);
         let next = now_ns.max(*at).saturating_add(PERIOD_NS);
         let is_allowed = next <= now_ns.saturating_add(AT_ONCE * PERIOD_NS);

@@ -1,7 +1,7 @@
-//! The instance of a controller that a node seals a letter for, when several controllers speak to it.
+//! Selects the instance of a controller that a node seals a letter for, if several controllers speak to it.
 //!
-//! A letter about a run is for the controller that commanded it, the answer to a roll call for the one that called, and what is
-//! said without being asked for the controller that leads the node. Invariant: a roll call does not change the leader.
+//! A letter about a run is for the controller that commanded the run. The answer to a roll call is for the caller. All
+//! other letters are for the controller that leads the node. Invariant: a roll call does not change the leader.
 
 use packetrig_fleet::message::{MessageBody, Nonce, RunId};
 use std::collections::VecDeque;
@@ -11,9 +11,9 @@ const REMEMBERED: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct KnownControllers {
-    /// The session that spoke last, whatever it said.
+    /// The session of the latest message, whatever its kind.
     last: u64,
-    /// The session that commanded in the highest epoch so far.
+    /// The session with the highest epoch in a command so far.
     leader: Option<(u64, u64)>,
     by_run: VecDeque<((RunId, u64), u64)>,
     by_call: VecDeque<(Nonce, u64)>,
@@ -32,7 +32,7 @@ fn recall<K: PartialEq>(list: &VecDeque<(K, u64)>, key: &K) -> Option<u64> {
 }
 
 impl KnownControllers {
-    /// This instance of a controller has said that.
+    /// Records that this instance of a controller sent that message.
     pub(super) fn on_message(&mut self, session: u64, body: &MessageBody) {
         self.last = session;
         match body {

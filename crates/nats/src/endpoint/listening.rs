@@ -1,7 +1,7 @@
 //! The tasks behind an endpoint: each reads one subscription into a queue and does nothing else.
 //!
-//! Invariant: a letter that the server delivered reaches the queue, within the quota of its node; of telemetry, what does not is counted, also what
-//! was lost before it came here, for it is numbered where it is posted.
+//! Invariant: a letter that the server delivered reaches the queue, within the quota of its node. Lost telemetry is
+//! counted, even if it was lost before it came here: its sender numbers it.
 
 use super::heard_nodes::HeardNodes;
 use super::place::{ASK, EndpointState, HERE, NAME, NUMBER, header, place_of};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinHandle;
 
-/// The other ends of the two queues.
+/// The sending ends of the two queues.
 #[derive(Clone, Debug)]
 pub(super) struct QueueFeeds {
     pub(super) letters: Sender<Message>,
@@ -28,10 +28,10 @@ pub(super) struct QueueFeeds {
     pub(super) telemetry_quota: NodeQuota,
 }
 
-/// A node that has not heard this controller yet, and which instance of it.
+/// A node that has not received a letter of this controller yet, and its instance.
 pub(super) type UnacquaintedNode = (NodeName, u64);
 
-/// What a task needs beside its subscription and its queue.
+/// State that a task needs beside its subscription and its queue.
 #[derive(Clone, Debug)]
 pub(super) struct EndpointListener {
     pub(super) own: EndpointState,
@@ -41,11 +41,12 @@ pub(super) struct EndpointListener {
 }
 
 impl EndpointListener {
-    /// Whether the message may be queued; a refusal is reported. Only the seal is checked.
+    /// True if the message may be queued; a refusal is reported. Only the seal is checked.
     pub(super) fn admits(&self, message: &Message) -> bool {
         match self.gate.check(message) {
             Ok(()) => return true,
-            // Nothing is wrong with it. A node that this controller leads learns of it and says it again; others speak to theirs.
+            // The letter is correct. A node that this controller leads gets a roll call and sends it again; other nodes
+            // speak to their own controller.
             Err(LetterRefusal::OtherController) => {
                 if let (Some(node), Some(life)) = (speaker(&message.subject), place_of(message))
                     && self.heard.contains(&node)
@@ -60,14 +61,14 @@ impl EndpointListener {
         false
     }
 
-    /// Counts and names a letter that finds no room.
+    /// Counts and reports a letter for which the queue has no space.
     pub(super) fn drop_letter(&self, message: &Message) {
         self.own.dropped.fetch_add(1, Ordering::Relaxed);
         self.own.find_fault(message, "too many of its messages wait");
     }
 }
 
-/// The tasks that read the subscriptions; they end with it, be it that the place is left or that it was refused.
+/// The tasks that read the subscriptions. They end with this value, whether the place is left or refused.
 #[derive(Debug)]
 pub(super) struct ListeningTasks {
     running: Vec<JoinHandle<()>>,
@@ -76,7 +77,7 @@ pub(super) struct ListeningTasks {
 
 impl Drop for ListeningTasks {
     fn drop(&mut self) {
-        // From now on the name counts as free.
+        // From now on other places may take the name.
         self.left.store(true, Ordering::Release);
         for task in &self.running {
             task.abort();
@@ -85,7 +86,7 @@ impl Drop for ListeningTasks {
 }
 
 impl ListeningTasks {
-    /// Subscribes, and makes sure that the server knows of it and that the name is free.
+    /// Subscribes, and checks that the server has the subscriptions and that the name is free.
     pub(super) async fn start(listener: &EndpointListener, feeds: &QueueFeeds) -> Result<Self, Error> {
         let own = &listener.own;
         let name = own.name.0.as_str();
@@ -109,7 +110,7 @@ impl ListeningTasks {
         let heard = if own.is_controller() { "*" } else { name };
         let presence = own.subscribe(&subject::presence(heard)).await?;
         let (echo, proof) = tokio::sync::oneshot::channel();
-        // Before the claim, because this task reads the claim's echo.
+        // Spawned before the claim, because this task reads the claim's echo.
         tasks.spawn(presence_task(own.clone(), presence, echo));
         own.claim(proof).await?;
         own.announce().await?;
@@ -126,7 +127,7 @@ pub(super) async fn letter_task(listener: EndpointListener, mut subscriber: Subs
     while let Some(message) = subscriber.next().await {
         if header(&message, ASK).is_some() {
             if !own.is_controller() {
-                // The answer goes to the node's own subject: a reply subject is whatever was written into the question.
+                // The answer goes to the node's own subject: any sender can write any reply subject into the question.
                 own.announce_again().await;
             }
             continue;
@@ -152,14 +153,14 @@ pub(super) async fn telemetry_task(
         if !listener.admits(&message) {
             continue;
         }
-        // After the seal was checked: a forged number must not count as a loss.
+        // Counted after the seal was checked: a forged number must not count as a loss.
         let lost = numbers.missing_before(&message);
         let is_queued = feeds.telemetry_quota.take(&message) && queue(&feeds, message);
         listener.own.dropped.fetch_add(lost + u64::from(!is_queued), Ordering::Relaxed);
     }
 }
 
-/// Whether there was room in the queue that all nodes share.
+/// Queues a sample; false if the queue that all nodes share is full.
 fn queue(feeds: &QueueFeeds, sample: Message) -> bool {
     feeds
         .telemetry
@@ -168,12 +169,12 @@ fn queue(feeds: &QueueFeeds, sample: Message) -> bool {
         .is_ok()
 }
 
-/// The instance of each speaker, by its name, and the number it comes to next.
+/// The instance of each speaker, by its name, and its next number.
 #[derive(Default)]
 struct SpeakerNumbers(BTreeMap<String, (u64, u64)>);
 
 impl SpeakerNumbers {
-    /// How many of this speaker were lost since its last one, on the wire or in a queue of the engine.
+    /// Number of samples of this speaker that were lost since its last one, on the wire or in a queue of async-nats.
     fn missing_before(&mut self, message: &Message) -> u64 {
         let Some(sample) = SampleNumber::of(message) else { return 0 };
         let next = sample.number.saturating_add(1);
@@ -181,7 +182,7 @@ impl SpeakerNumbers {
             Some((known, due)) if *known == sample.incarnation => {
                 sample.number.saturating_sub(std::mem::replace(due, next))
             }
-            // What an instance said before we listened was not lost.
+            // Messages that an instance sent before we listened are not lost.
             _ => {
                 self.0.insert(sample.speaker.to_owned(), (sample.incarnation, next));
                 0
@@ -190,7 +191,7 @@ impl SpeakerNumbers {
     }
 }
 
-/// The number that a message which may be dropped carries.
+/// The number of a message that may be dropped.
 struct SampleNumber<'a> {
     speaker: &'a str,
     incarnation: u64,
@@ -220,11 +221,11 @@ async fn presence_task(
         match header(&message, ASK) {
             Some(NAME) if is_own_name && is_echo => {
                 if let Some(echo) = echo.take() {
-                    // The claim may have been given up.
+                    // The receiver is gone if the claim was given up.
                     _ = echo.send(());
                 }
             }
-            // A controller among several has a number that no other has.
+            // Each controller among several has a name that no other place has, so it ignores claims.
             Some(NAME) if is_own_name && !own.is_one_of_several_controllers() => {
                 own.answer_claim(&message).await;
             }

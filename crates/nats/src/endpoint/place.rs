@@ -1,6 +1,6 @@
 //! One instance of a place: its name, its number, and the questions by which places find each other.
 //!
-//! A question is a message with a word in a header and no body. Invariant: at most one of two places gets a name.
+//! A question is a message with a word in a header and no body. Invariant: of two places, at most one gets a name.
 
 use crate::connection::ConnectionTroubles;
 use crate::seal::OVERTAKEN;
@@ -18,41 +18,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long the server may take to confirm the subscriptions.
+/// Time within which the server must confirm the subscriptions.
 pub(super) const PROOF: Duration = Duration::from_secs(5);
-/// How long a holder of the same name may take to answer.
+/// Time within which a holder of the same name must answer.
 const CLAIM: Duration = Duration::from_millis(200);
-/// A question between endpoints; messages without it are letters and telemetry.
+/// Header of a question between endpoints; messages without it are letters and telemetry.
 pub(super) const ASK: &str = "Packetrig-Ask";
 /// Asks whether the name is in use, because the asking place wants it.
 pub(super) const NAME: &str = "name";
 pub(super) const THERE_WORD: &str = "there";
 pub(super) const HERE: &str = "here";
-/// Which instance of the place speaks: a number drawn at `join`.
+/// Header with the instance of the sending place: a number drawn at `join`.
 const PLACE: &str = "Packetrig-Place";
-/// How many samples, or hellos, this instance of the place posted before this one.
+/// Header with the number of samples, or hellos, that this instance of the place posted before this one.
 pub(super) const NUMBER: &str = "Packetrig-Number";
 
-/// What the tasks of an endpoint share with it.
+/// State that the tasks of an endpoint share with it.
 #[derive(Clone, Debug)]
 pub(super) struct EndpointState {
     pub(super) name: NodeName,
     pub(super) client: Client,
     /// The connection of renewals and grants: the controller's own one, or a node's only one.
     pub(super) leases: Client,
-    /// Drawn at random; tells this instance of the place from every other.
+    /// Drawn at random; distinguishes this instance of the place from every other.
     pub(super) incarnation: u64,
     pub(super) settled: Arc<AtomicBool>,
     pub(super) left: Arc<AtomicBool>,
     pub(super) dropped: Arc<AtomicU64>,
-    /// Letters that are not genuine.
+    /// Number of letters that are not genuine.
     pub(super) refused: Arc<AtomicU64>,
     pub(super) troubles: ConnectionTroubles,
-    /// Messages of each node that did not count.
+    /// Number of refused messages of each node.
     pub(super) faults: Arc<Mutex<BTreeMap<NodeName, u64>>>,
-    /// Nodes that were heard, and which instance of them.
+    /// Nodes that sent a message, with their instances.
     pub(super) known: Arc<Mutex<BTreeMap<NodeName, u64>>>,
-    /// Told whenever `known` changes.
+    /// Notified whenever `known` changes.
     pub(super) known_changed: Arc<Notify>,
 }
 
@@ -61,7 +61,7 @@ impl EndpointState {
         self.name.is_controller()
     }
 
-    /// Whether it is one controller among several.
+    /// True for one controller among several.
     pub(super) fn is_one_of_several_controllers(&self) -> bool {
         self.is_controller() && self.name != NodeName::controller()
     }
@@ -70,7 +70,7 @@ impl EndpointState {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts and reports a message that does not count. With one that was overtaken nothing is wrong.
+    /// Counts and reports a message that does not count. An overtaken message is counted only: it is correct.
     pub(super) fn refuse(&self, message: &Message, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         if why != OVERTAKEN {
@@ -78,8 +78,8 @@ impl EndpointState {
         }
     }
 
-    /// Names what is wrong with a message. Of one node the controller tells the first, the tenth, the hundredth and so on:
-    /// there may be any number of them, and each becomes a line of its run.
+    /// Reports a fault of a message. The controller reports the first, the tenth, the hundredth fault of a node and so
+    /// on: there may be any number of them, and each becomes a line of its run.
     pub(super) fn find_fault(&self, message: &Message, why: &str) {
         let subject = &message.subject;
         if !self.is_controller() {
@@ -95,7 +95,7 @@ impl EndpointState {
         }
     }
 
-    /// Notes which instance of a node has spoken.
+    /// Records the instance of the node that sent this message.
     pub(super) fn note_incarnation(&self, message: &Message) {
         if let (Some(from), Some(place)) = (subject::speaker(&message.subject), place_of(message)) {
             self.known().insert(from, place);
@@ -103,11 +103,11 @@ impl EndpointState {
         }
     }
 
-    /// Waits until a node of that name is heard.
+    /// Waits for a message of that node; returns its instance.
     pub(super) async fn wait_for(&self, node: &NodeName) -> u64 {
         loop {
             let mut changed = pin!(self.known_changed.notified());
-            // Before the look, or a change between the look and the wait is missed.
+            // Enabled before the check, or a change between the check and the wait is missed.
             changed.as_mut().enable();
             if let Some(place) = self.known().get(node) {
                 return *place;
@@ -154,12 +154,12 @@ impl EndpointState {
         sent.map_err(|error| Error::Down(error.to_string()))
     }
 
-    /// Makes sure that the server has all subscriptions, and that nobody else has the name.
+    /// Checks that the server has all subscriptions, and that no other place has the name.
     pub(super) async fn claim(&self, echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
         let inbox = self.client.new_inbox();
         let mut answers = self.subscribe(&inbox).await?;
-        // The question comes back on this place's own subscription. The server takes everything in order, so
-        // by then it has all subscriptions, and has refused those that it refuses.
+        // The question comes back on this place's own subscription. The server takes everything in order, so by then it
+        // has taken or refused all subscriptions.
         self.send(subject::presence(&self.name.0), NAME, Some(inbox)).await?;
         let proven = tokio::time::timeout(PROOF, self.proof(echo)).await;
         proven.unwrap_or_else(|_| {
@@ -170,7 +170,7 @@ impl EndpointState {
         }
         let taken = async {
             while let Some(answer) = answers.next().await {
-                // Of two places that ask at the same time, the lower number gets the name.
+                // Of two places that claim at the same time, the lower number gets the name.
                 let settled = header(&answer, ASK) == Some(HERE);
                 if settled || place_of(&answer).is_some_and(|other| other < self.incarnation) {
                     return;
@@ -185,7 +185,7 @@ impl EndpointState {
         }
     }
 
-    /// The echo, or what was refused instead of it.
+    /// Waits for the echo, or for a refusal in place of it.
     async fn proof(&self, mut echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
         loop {
             let came = tokio::time::timeout(Duration::from_millis(20), &mut echo).await;
@@ -200,7 +200,7 @@ impl EndpointState {
         }
     }
 
-    /// Says to the controller that this instance of the place is there.
+    /// Announces to the controller that this instance of the place exists.
     pub(super) async fn announce(&self) -> Result<(), Error> {
         // From now on a claim of this name is answered with `HERE`, and loses whatever its number is.
         self.settled.store(true, Ordering::Release);
@@ -210,7 +210,7 @@ impl EndpointState {
         self.client.flush().await.map_err(|error| Error::Down(error.to_string()))
     }
 
-    /// Tells the controller again, because it asked.
+    /// Announces the place again, because the controller asked.
     pub(super) async fn announce_again(&self) {
         if self.left.load(Ordering::Acquire) {
             return;
@@ -220,11 +220,10 @@ impl EndpointState {
         }
     }
 
-    /// Tells another one that wants this name that the name is taken.
+    /// Answers another place that claims this name: the name is taken.
     pub(super) async fn answer_claim(&self, question: &Message) {
-        // Both places have the same certificate, so the answer goes to an inbox of that name and nowhere
-        // else. The reply subject is whatever the other one wrote, and this place may have more rights than
-        // it.
+        // Both places have the same certificate, so the answer goes to an inbox of that name and nowhere else. The
+        // other place may have written any reply subject, and this place may have more rights than it.
         let own_inbox = format!("{}.", subject::inbox(&self.name.0));
         let Some(reply) = question.reply.as_ref().filter(|reply| reply.starts_with(&own_inbox)) else {
             return;

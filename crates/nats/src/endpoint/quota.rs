@@ -1,18 +1,18 @@
-//! How much of what one node says may wait to be read.
+//! Limits the messages of one node that wait to be read.
 //!
-//! Nothing is dropped for the sake of another node: each has room of its own. A node that writes faster than it is read loses
-//! its own letters, which are counted; the machines of both sides repeat what was lost.
+//! Nothing is dropped for the sake of another node: each has its own limit. A node that writes faster than it is read
+//! loses its own letters, which are counted. The state machines of both sides repeat lost letters.
 
 use async_nats::Message;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Messages of each node that wait. Clones are the same quota.
+/// Waiting messages of each node. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(super) struct NodeQuota {
-    /// Most messages of one node that wait.
+    /// Most waiting messages of one node.
     messages: usize,
-    /// Most bytes of them.
+    /// Most bytes of waiting messages of one node.
     bytes: usize,
     waiting: Arc<Mutex<BTreeMap<String, WaitingMessages>>>,
 }
@@ -33,12 +33,12 @@ impl NodeQuota {
     }
 
     pub(super) fn for_renewals() -> Self {
-        // Few: a renewal that has waited long is worth nothing.
+        // A small limit: a renewal that has waited long is worth nothing.
         Self { messages: 256, bytes: 128 << 10, waiting: Arc::default() }
     }
 
     pub(super) fn for_telemetry() -> Self {
-        // Few: counters and hellos are short, and the next one says the same again.
+        // A small limit: counters and hellos are short, and the next one repeats the values.
         Self { messages: 256, bytes: 2 << 20, waiting: Arc::default() }
     }
 
@@ -46,12 +46,12 @@ impl NodeQuota {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is room for one more of that node; then it is taken.
+    /// Reserves space for one more message of that node; false if it has none.
     pub(super) fn take(&self, message: &Message) -> bool {
         let mut all = self.lock();
         let waiting = all.entry(speaker(message).to_owned()).or_default();
         let bytes = waiting.bytes + message.length;
-        // One letter always fits, however long.
+        // One letter always fits, however long it is.
         if waiting.messages > 0 && (waiting.messages >= self.messages || bytes > self.bytes) {
             return false;
         }
@@ -59,12 +59,13 @@ impl NodeQuota {
         true
     }
 
-    /// The letter was read.
+    /// Releases the space of a message that was read.
     pub(super) fn give_back(&self, message: &Message) {
         let mut all = self.lock();
         if let Some(waiting) = all.get_mut(speaker(message)) {
             waiting.messages = waiting.messages.saturating_sub(1);
             waiting.bytes = waiting.bytes.saturating_sub(message.length);
+            // Otherwise an entry would stay for every name that ever sent a message.
             if waiting.messages == 0 {
                 all.remove(speaker(message));
             }

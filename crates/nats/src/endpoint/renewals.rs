@@ -1,11 +1,11 @@
-//! Renewals of leases: a connection of their own, and on it a subscription for each node.
+//! Renewals of leases: their own connection, with a subscription for each node.
 //!
-//! The server keeps what a connection does not take in one buffer for all that speak on it. If one node fills that buffer, all
-//! others wait, and their leases run out. So nothing but renewals uses this connection, and a node that asks far more often
-//! than a lease needs is not listened to for a while. The connection is then made anew, because the server throws away what it
-//! had buffered for the old one.
+//! The server keeps the messages that a connection has not taken in one buffer for all senders. If one node fills that
+//! buffer, all others wait, and their leases expire. So only renewals use this connection, and a node that asks far
+//! more often than a lease needs is ignored for a while. The connection is then opened again, because the server
+//! discards the buffer of the old one.
 //!
-//! Invariant: what one node says on its subject costs another node's lease at most the time of one reconnection.
+//! Invariant: a node that floods its subject delays the leases of other nodes by at most one reconnection.
 
 use super::listening::EndpointListener;
 use super::place::EndpointState;
@@ -22,20 +22,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Renewals of one node that may come at once, and bytes of them. A lease of two seconds needs two renewals a second.
+/// Renewals and bytes of one node in a burst. A lease of two seconds needs two renewals a second.
 const BURST: u64 = 256;
 const BURST_BYTES: u64 = 128 << 10;
-/// Renewals and bytes per second that come on top.
+/// Renewals and bytes per second beyond the burst.
 const PER_SECOND: u64 = 64;
 const BYTES_PER_SECOND: u64 = 32 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
-/// How long a node that floods is not listened to the first time. It doubles each time.
+/// Time for which a flooding node is ignored the first time. It doubles each time.
 const MUTED: Duration = Duration::from_secs(5);
 const MUTED_MOST: Duration = Duration::from_mins(5);
-/// Before a subscription is tried again.
+/// Pause before a subscription is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the renewals of all nodes come together.
+/// The queue of the renewals of all nodes.
 #[derive(Clone, Debug)]
 pub(super) struct RenewalQueue {
     pub(super) renewals: Sender<Message>,
@@ -63,7 +63,7 @@ impl RenewalLine {
         Self { listener, queue, tasks: BTreeMap::new() }
     }
 
-    /// From now on the node can renew its lease.
+    /// Lets the node renew its lease from now on.
     pub(super) fn listen_to(&mut self, node: &NodeName, runtime: &SharedRuntime) {
         if self.tasks.contains_key(node) {
             return;
@@ -76,7 +76,7 @@ impl RenewalLine {
 }
 
 impl RenewalLine {
-    /// These nodes renew their leases elsewhere from now on.
+    /// Ends the subscriptions of nodes that renew their leases elsewhere from now on.
     pub(super) fn stop_listening_to(&mut self, nodes: &[NodeName]) {
         for task in nodes.iter().filter_map(|node| self.tasks.remove(node)) {
             task.abort();
@@ -103,7 +103,7 @@ async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: Nod
     }
 }
 
-/// Queues what the node says until that is too much; `None` when the place is left. Gives the number of renewals.
+/// Queues the renewals of a node until they are too many; returns their number. `None` if the place is left.
 async fn take_until_flooded(
     listener: &EndpointListener,
     queue: &RenewalQueue,
@@ -128,14 +128,14 @@ async fn take_until_flooded(
     None
 }
 
-/// Ends the subscription and throws away what the server still keeps for the connection.
+/// Ends the subscription and discards the messages that the server still buffers for the connection.
 async fn silence(own: &EndpointState, subscriber: &mut Subscriber) {
-    // A connection that is down has no buffer at the server, and the subscription ends when it is dropped.
+    // A connection that is down has no buffer at the server, and dropping the subscription ends it.
     drop(subscriber.unsubscribe().await);
     drop(own.leases.force_reconnect().await);
 }
 
-/// How much a node may still say: a bucket that fills steadily.
+/// The allowance of a node: a token bucket.
 #[derive(Debug)]
 struct RenewalBudget {
     renewals: u64,
@@ -148,7 +148,7 @@ impl RenewalBudget {
         Self { renewals: BURST, bytes: BURST_BYTES, filled_ns: now_ns }
     }
 
-    /// Whether one more renewal of that length is within what a node may say.
+    /// Takes one renewal of that length from the allowance; false if it is too much.
     fn take(&mut self, bytes: u64, now_ns: u64) -> bool {
         // Whole seconds: the fraction is lost, which only makes the budget smaller. A lease needs far less.
         let seconds = now_ns.saturating_sub(self.filled_ns) / SECOND_NS;

@@ -1,4 +1,4 @@
-//! How a place sends: where a letter goes, its seal, and how long it waits for room.
+//! Sends the letters of a place: their subject, their seal, and the wait for the send queue.
 
 use super::NatsEndpoint;
 use super::place::{ASK, NUMBER, THERE_WORD};
@@ -12,14 +12,14 @@ use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeName};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long a node may take to say that it is there.
+/// Time within which a node must answer a question for its instance.
 const THERE: Duration = Duration::from_secs(1);
-/// How long a letter may wait for room in the queue of the connection.
+/// Time for which a letter waits for the send queue of the connection.
 pub(super) const ROOM: Duration = Duration::from_secs(1);
-/// The same for telemetry.
+/// Time for which telemetry waits for the send queue.
 const ROOM_FOR_TELEMETRY: Duration = Duration::from_millis(100);
 
-/// How many there were of what may be dropped; each carries its number, so the other side knows what did not come.
+/// Counts of the messages that may be dropped. Each carries its number, so the receiver knows which are missing.
 #[derive(Debug, Default)]
 pub(super) struct PostedCounts {
     hellos: u64,
@@ -32,7 +32,7 @@ impl PostedCounts {
     }
 }
 
-/// Where a letter goes.
+/// Destination of a letter.
 pub(super) struct LetterDestination {
     pub(super) subject: String,
     /// The instance of the node that it is for; 0 for the controller.
@@ -40,7 +40,7 @@ pub(super) struct LetterDestination {
 }
 
 impl NatsEndpoint {
-    /// Posts these bytes as a hello, sealed as the node's own are: for tests of what controllers make of them.
+    /// Posts these bytes as a hello, sealed like the node's own: for tests of how controllers handle them.
     pub fn post_as_hello(&mut self, bytes: Vec<u8>) -> Result<(), Error> {
         let body = MessageBody::Hello(Box::default());
         let subject = subject::to_controller(&self.own.name.0, &body);
@@ -67,8 +67,7 @@ impl NatsEndpoint {
         Ok(LetterDestination { subject: subject::to_node(name), incarnation })
     }
 
-    /// Which instance of a node is there. One that was never heard is asked, on the very subject its letters go to, and
-    /// answers on its own.
+    /// The instance of a node. A node that sent nothing yet is asked on the subject of its letters, and answers on its own.
     fn incarnation_of(&self, to: &NodeName) -> Result<u64, Error> {
         if let Some(incarnation) = self.own.known().get(to) {
             return Ok(*incarnation);
@@ -81,7 +80,7 @@ impl NatsEndpoint {
             let question = own.client.request_with_headers(subject::to_node(&node.0), headers, Bytes::new());
             tokio::select! {
                 incarnation = own.wait_for(&node) => Ok(incarnation),
-                // No node replies to the question itself; the server does if nobody listens.
+                // No node replies to the question itself. The server does if nobody subscribes to the subject.
                 Err(error) = question => match error.kind() {
                     RequestErrorKind::NoResponders => Err(Error::Unknown(node)),
                     _ => Err(silent(&node)),
@@ -92,14 +91,14 @@ impl NatsEndpoint {
         self.runtime.wait(THERE, asking).unwrap_or_else(|| Err(silent(to)))
     }
 
-    /// Publishes it; `to` is one node and which instance of it.
+    /// Publishes a message; `to` is one node with its instance.
     pub(super) fn publish(
         &mut self,
         at: String,
         to: Option<(&NodeName, u64)>,
         body: &MessageBody,
     ) -> Result<(), Error> {
-        // Nodes tell controllers apart by their seals, not by their names.
+        // Nodes distinguish controllers by their seals, not by their names.
         let is_controller = self.own.is_controller();
         let from = if is_controller { NodeName::controller() } else { self.own.name.clone() };
         let envelope = MessageEnvelope { from, body: body.clone() };
@@ -107,7 +106,7 @@ impl NatsEndpoint {
         self.send_sealed(at, to, body, bytes)
     }
 
-    /// Publishes `bytes`, which say `body`, with their seal.
+    /// Publishes `bytes`, which encode `body`, with their seal.
     fn send_sealed(
         &mut self,
         at: String,
@@ -126,11 +125,13 @@ impl NatsEndpoint {
         let sending = async move { client.publish_with_headers(at, headers, bytes.into()).await };
         // The wait below continues this very future, so that nothing is published twice.
         let mut sending = Box::pin(sending);
-        // Nearly always there is room in the queue of the connection, and no task is needed.
+        // The send queue nearly always has space, and no task is needed.
         let done = sending.as_mut().now_or_never();
         let patience = if droppable { ROOM_FOR_TELEMETRY } else { ROOM };
         match done.or_else(|| self.runtime.wait(patience, sending)) {
             Some(Ok(())) => {
+                // Only sent messages use a number: a message that was dropped here is counted here, and must not be a
+                // gap for the receiver.
                 if droppable {
                     *self.posted.of(body) += 1;
                 }

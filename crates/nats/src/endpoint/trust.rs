@@ -1,4 +1,4 @@
-//! What this place does with seals: it makes its own, and believes what comes in by the others'.
+//! Seals of a place: it makes its own, and checks those of the others.
 
 use super::hello_allowance::HelloAllowance;
 use super::known_controllers::KnownControllers;
@@ -16,10 +16,10 @@ use packetrig_sys::clock::monotonic_ns;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The seal of a letter, see [`crate::seal`].
+/// Header with the seal of a letter, see [`crate::seal`].
 const SEAL: &str = "Packetrig-Seal";
 const NAMELESS: LetterRefusal = LetterRefusal::NotGenuine("its subject names no node");
-/// Proof of the highest epoch that the sender has seen.
+/// Header with the proof of the highest epoch that the sender has seen.
 const EPOCH: &str = "Packetrig-Epoch";
 
 pub(crate) enum EndpointSeals {
@@ -33,8 +33,8 @@ pub(crate) struct ControllerSeals {
     sealer: LetterSealer,
 }
 
-/// Checks messages of nodes before anything of them is queued: hellos for their length and number, then all for their seals. Clones are
-/// the same gate.
+/// Checks messages of nodes before they are queued: hellos for their length and number, then all messages for their
+/// seals. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct NodeLetterGate {
     hellos: HelloAllowance,
@@ -48,7 +48,7 @@ impl std::fmt::Debug for NodeLetterGate {
 }
 
 impl NodeLetterGate {
-    /// The controller's gate; a place that is not the controller's has none. With `session`, only letters that answer that
+    /// The controller's gate; other places accept everything here. With `session`, only letters that answer that
     /// instance of a controller pass.
     pub(crate) fn new(keys: Option<&SealKeys>, session: Option<u64>) -> Self {
         let checker = match keys {
@@ -60,7 +60,7 @@ impl NodeLetterGate {
         Self { hellos: HelloAllowance::default(), checker }
     }
 
-    /// Whether a hello is worth a look at its seal: that costs time, too.
+    /// Limits the hellos whose seals are checked, because a check takes time.
     pub(crate) fn check_cost(&self, message: &Message) -> Result<(), LetterRefusal> {
         if !subject::is_hello(&message.subject) {
             return Ok(());
@@ -73,7 +73,7 @@ impl NodeLetterGate {
         if is_allowed { Ok(()) } else { Err(LetterRefusal::TooMuch("too many hellos")) }
     }
 
-    /// Whether the message comes from the node whose subject it is on, is new, and is meant for this controller.
+    /// Checks that the message comes from the node of its subject, is new, and is meant for this controller.
     pub(crate) fn check(&self, message: &Message) -> Result<(), LetterRefusal> {
         self.check_cost(message)?;
         self.check_seal(message)
@@ -127,7 +127,7 @@ impl EndpointSeals {
         })
     }
 
-    /// Adds to the headers what makes others believe `bytes`, which say `body` at `subject`.
+    /// Adds the headers by which the receiver believes `bytes`, which encode `body`, at `subject`.
     pub(super) fn seal(
         &mut self,
         headers: &mut HeaderMap,
@@ -140,6 +140,7 @@ impl EndpointSeals {
             Self::None => {}
             Self::Controller(own) => {
                 headers.insert(SEAL, own.sealer.seal(subject, to, body, bytes)?);
+                // The node stores this proof and shows it to later controllers.
                 if let MessageBody::Command(head, _) = body {
                     headers.insert(EPOCH, own.sealer.epoch_proof(head.epoch));
                 }
@@ -155,14 +156,14 @@ impl EndpointSeals {
         Ok(())
     }
 
-    /// The message with its sender, if it can be believed; otherwise why not. What nodes say has passed the [`NodeLetterGate`].
+    /// The message with its sender, or the reason why it is not believed. Messages of nodes have passed the [`NodeLetterGate`].
     pub(crate) fn believe(&mut self, own: &NodeName, message: &Message) -> Result<MessageEnvelope, String> {
         let bytes = &message.payload;
         if !own.is_controller() {
             let mut envelope = letter::decode(bytes)?;
             if let Self::Node(seals) = self {
                 let seal = header(message, SEAL);
-                // The name in the letter says nothing. The seal says which instance of a controller speaks.
+                // The name in the letter proves nothing. The seal names the instance of the controller.
                 let session = seals.checker.check(&message.subject, seal, &envelope.body, bytes)?;
                 seals.controllers.on_message(session, &envelope.body);
                 seals.keep_proof(message);
@@ -175,8 +176,8 @@ impl EndpointSeals {
         if let Self::Controller(seals) = self
             && let MessageBody::Hello(hello) = &mut envelope.body
         {
-            // No more than a controller has signed: a node that names the last epoch would lock out all
-            // controllers.
+            // Bounded by the epoch that a controller has signed: a node that claims the last epoch would
+            // lock out all controllers.
             hello.epoch = hello.epoch.min(seals.proven_epoch(message));
         }
         Ok(envelope)
@@ -194,7 +195,7 @@ impl ControllerSeals {
 impl NodeSeals {
     fn keep_proof(&mut self, message: &Message) {
         if let Some(proof) = header(message, EPOCH) {
-            // If it cannot be written, it is known as long as this instance of the node lasts.
+            // If the file cannot be written, the proof is known until this instance of the node ends.
             drop(self.proofs.keep(proof));
         }
     }

@@ -1,4 +1,4 @@
-//! The node's side: trusts whom the line names, proves its key, keeps what it gets.
+//! The node's side of enrolment: trusts the authority of the line, proves its key, stores the answer.
 
 use super::{
     ANSWER, ConnectionSecret, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, connection_secret, network,
@@ -24,24 +24,24 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a node keeps of its fleet; the file it is in is for its owner only.
+/// The membership that a node stores; its file is readable by its owner only.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetMembership {
-    /// What the node is called.
+    /// Name of the node.
     pub name: NodeName,
     /// Address of the server.
     pub address: String,
-    /// Print of the authority.
+    /// Fingerprint of the authority.
     pub fleet: String,
     certificate: String,
     key: String,
     authority: String,
     controller: String,
     grants: String,
-    /// Where certificates are renewed.
+    /// Address at which certificates are renewed.
     #[serde(default)]
     enrol: String,
-    /// When the certificate ends, in seconds since 1970; 0 if that is not known.
+    /// Expiry of the certificate, in seconds since 1970; 0 if it is not known.
     #[serde(default)]
     expires: u64,
     /// Hash of the join line that was used.
@@ -50,12 +50,12 @@ pub struct FleetMembership {
     /// The user's claims for the server; empty in a membership of packetrig 0.1, whose server used certificates alone.
     #[serde(default)]
     user: String,
-    /// Whether the claims are bound to the key; those of earlier versions were not.
+    /// True if the claims are bound to the key; those of earlier versions were not.
     #[serde(default)]
     has_bound_claims: bool,
 }
 
-/// A certificate with less time left is renewed.
+/// A certificate with less remaining time, in seconds, is renewed.
 const RENEW_BEFORE: u64 = 60 * 24 * 3600;
 
 impl std::fmt::Debug for FleetMembership {
@@ -67,7 +67,7 @@ impl std::fmt::Debug for FleetMembership {
     }
 }
 
-/// Readable by its owner only, and on the disk when this returns.
+/// Writes a file that is readable by its owner only, and on disk when this returns.
 fn write_whole(file: &Path, text: &str) -> Result<(), Error> {
     packetrig_sys::private_files::replace(file, text).map_err(network(file.display().to_string()))
 }
@@ -78,22 +78,22 @@ impl FleetMembership {
         serde_json::from_str(&text).map_err(|_| Error::Here(format!("{} is damaged", file.display())))
     }
 
-    /// Keeps it, readable by its owner only.
+    /// Stores the membership, readable by its owner only.
     pub fn save(&self, file: &Path) -> Result<(), Error> {
         write_whole(file, &serde_json::to_string(self).map_err(|error| Error::Here(error.to_string()))?)
     }
 
-    /// Whether it is the one that `line` gave: the line need not be good any more.
+    /// True if `line` gave this membership. The line may have expired since.
     pub fn came_by(&self, line: &JoinLine) -> bool {
         self.joined_by == line_hash(line)
     }
 
-    /// Whether its certificate and claims should be renewed at `now`, in seconds since 1970.
+    /// True if its certificate and claims should be renewed at `now`, in seconds since 1970.
     pub const fn is_due(&self, now: u64) -> bool {
         self.expires > 0 && (now.saturating_add(RENEW_BEFORE) >= self.expires || !self.has_bound_claims)
     }
 
-    /// What a connection shows after a renewal.
+    /// Certificate and claims of new connections after a renewal.
     pub fn newest(&self) -> RenewedCredentials {
         let user = (!self.user.is_empty()).then(|| self.user.clone());
         RenewedCredentials { certificate: self.certificate.clone(), user }
@@ -103,7 +103,7 @@ impl FleetMembership {
         &self.certificate
     }
 
-    /// How the fabric is reached with it.
+    /// Access to the fabric with this membership.
     pub fn access(&self) -> Result<ServerAccess, Error> {
         let grants =
             unhex(&self.grants).and_then(|key| key.try_into().ok()).ok_or_else(damaged_membership)?;
@@ -126,8 +126,8 @@ fn damaged_membership() -> Error {
     Error::Here("the membership is damaged; join the fleet again".to_owned())
 }
 
-/// The key of a node. It is kept before it is shown to anybody: if the answer is lost, the node asks again with the same key,
-/// and the secret is used once.
+/// The key of a node. It is stored before it is shown to anybody: if the answer is lost, the node asks again with the
+/// same key, and the secret is used once.
 pub struct NodeKey(KeyPair);
 
 impl std::fmt::Debug for NodeKey {
@@ -141,12 +141,12 @@ impl NodeKey {
         KeyPair::generate().map(Self).map_err(|error| Error::Here(error.to_string()))
     }
 
-    /// The one of a membership.
+    /// The key of a membership.
     pub fn of(membership: &FleetMembership) -> Result<Self, Error> {
         KeyPair::from_pem(&membership.key).map(Self).map_err(|error| Error::Here(error.to_string()))
     }
 
-    /// The one that is kept in `file`; a new one is kept there first.
+    /// The key that is stored in `file`; a missing one is made and stored first.
     pub fn kept_in(file: &Path) -> Result<Self, Error> {
         let kept = fs::read_to_string(file).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
         if let Some(key) = kept {
@@ -158,7 +158,7 @@ impl NodeKey {
     }
 }
 
-/// Joins the fleet of `line` as `name`. With an earlier membership the same key is used, so the name is still its own.
+/// Joins the fleet of `line` as `name`. With an earlier membership the same key is used, so the node keeps its name.
 pub fn enrol(
     line: &JoinLine,
     name: &NodeName,
@@ -175,8 +175,8 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
         return Err(Error::Name(name.0.clone()));
     }
     let admission = ask(line, &Asker { name, key: &key.0, is_renewal: false })?;
-    // The handshake has proven the print. What the node keeps must be the certificate with that print, not
-    // any other that the answer brings.
+    // The handshake has proven the fingerprint. The node must store the certificate with that fingerprint, not any
+    // other one in the answer.
     let first = certificates(&admission.authority).into_iter().next();
     if first.as_ref().map(print).as_deref() != Some(&line.authority) {
         return Err(Error::Stranger(line.enrol.clone()));
@@ -198,7 +198,7 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
     })
 }
 
-/// The same membership with a new certificate for the same key, from the authority that it came from.
+/// Renews the certificate of a membership for the same key, with the authority that issued it.
 pub fn renew(membership: &FleetMembership) -> Result<FleetMembership, Error> {
     let key = KeyPair::from_pem(&membership.key).map_err(|error| Error::Here(error.to_string()))?;
     let door = JoinLine {
@@ -212,7 +212,7 @@ pub fn renew(membership: &FleetMembership) -> Result<FleetMembership, Error> {
     Ok(FleetMembership { certificate, expires, user, has_bound_claims: true, ..membership.clone() })
 }
 
-/// The node that asks.
+/// A node that asks for a certificate.
 struct Asker<'a> {
     name: &'a NodeName,
     key: &'a KeyPair,
@@ -267,7 +267,7 @@ fn answer(line: &JoinLine, asker: &Asker<'_>) -> Result<EnrolAnswer, Error> {
         ClientConnection::new(Arc::new(config), server).map_err(|error| Error::Here(error.to_string()))?;
     let mut stream = StreamOwned::new(connection, connect(&line.enrol)?);
     let failed = |error| connection_failure(line, error);
-    // The question is for this connection, so it is made when the other side is known.
+    // The proof covers the connection, so the question is made after the handshake.
     stream.conn.complete_io(&mut stream.sock).map_err(failed)?;
     let secret = connection_secret(&stream.conn).map_err(|error| Error::Here(error.to_string()))?;
     let question = asker.question(&line.secret, &secret)?;
@@ -292,7 +292,7 @@ fn connect(address: &str) -> Result<TcpStream, Error> {
     Ok(stream)
 }
 
-/// Trusts only the authority with that print; all the rest is checked as usual.
+/// Trusts only the authority with that fingerprint; all other checks are the usual ones.
 #[derive(Debug)]
 struct ByPrint {
     print: String,
@@ -310,7 +310,7 @@ impl ServerCertVerifier for ByPrint {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // The print is the authority's, not the server's, whose certificate is renewed now and then.
+        // The fingerprint is the authority's, not the server's, whose certificate is renewed from time to time.
         let authority = intermediates.iter().find(|it| print(it) == self.print).ok_or(UNKNOWN_ISSUER)?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned())?;

@@ -1,6 +1,6 @@
-//! A connection that is over at an instant, however slowly the other side goes on.
+//! A connection that ends at a deadline, however slowly the other side continues.
 //!
-//! With a deadline for each read alone, a client could hold a place by sending a byte now and then.
+//! With a timeout for each read alone, a client could hold a slot by sending a byte from time to time.
 
 use crate::runtime::deadline_ns;
 use packetrig_sys::clock::monotonic_ns;
@@ -36,6 +36,7 @@ impl DeadlineStream {
 
 impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // The remaining time shrinks with each read, so it is set anew each time.
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.read(buffer)
     }

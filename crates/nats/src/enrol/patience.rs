@@ -1,6 +1,6 @@
-//! Joining when many nodes join at once, or the fleet cannot be reached yet: retries with growing pauses.
+//! Retries with growing pauses, for many nodes that join at once or a fleet that cannot be reached yet.
 //!
-//! Each pause is drawn at random from a range that doubles: nodes that were refused together do not come back together.
+//! Each pause is drawn at random from a range that doubles, so nodes that were refused together do not return together.
 
 use super::client::{NodeKey, enrol_with};
 use super::{Error, FleetMembership, JoinLine};
@@ -8,13 +8,13 @@ use packetrig_fleet::message::NodeName;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::time::Duration;
 
-/// The first wait, at most.
+/// Upper bound of the first pause.
 const FIRST: Duration = Duration::from_millis(400);
 const LONGEST: Duration = Duration::from_secs(15);
-/// Attempts in all: about two minutes if nothing answers.
+/// Attempts in total: about two minutes if nothing answers.
 const ATTEMPTS: u32 = 14;
 
-/// Joins the fleet of `line` as `name`, with this key. A failure that may pass is tried again; `told` hears of each.
+/// Joins the fleet of `line` as `name`, with this key. A temporary failure is retried; `told` receives each one.
 pub fn enrol_patiently(
     line: &JoinLine,
     name: &NodeName,
@@ -34,7 +34,7 @@ pub fn enrol_patiently(
     }
 }
 
-/// A random number; without one everybody waits equally long.
+/// A random number; without one all nodes wait equally long.
 fn draw() -> u32 {
     let mut bytes = [0; 4];
     match SystemRandom::new().fill(&mut bytes) {

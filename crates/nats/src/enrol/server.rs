@@ -1,7 +1,7 @@
-//! The controller's side: a listener on its own thread, and a thread for each connection.
+//! The controller's side of enrolment: a listener on its own thread, and a thread for each connection.
 //!
-//! Invariant: a node hears that it is admitted only when the message server knows it; a node that does not hear so has
-//! used up no secret and taken no name.
+//! Invariant: a node is informed of its admission only when the message server knows it. A node that gets no such
+//! answer has used up no secret and taken no name.
 
 use super::deadline::DeadlineStream;
 use super::slots::{ConnectionSlot, ConnectionSlots};
@@ -27,15 +27,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Why a question without a valid proof is refused.
+/// The reason for refusing a question without a valid proof.
 const UNPROVEN: &str = "the question is not signed with its key for this connection; use one version of packetrig on both machines";
-/// How often the listener looks whether it should end.
+/// Interval at which the listener checks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Called with a new node before it gets its answer: the message server learns of it.
+/// Called with a new node before the node gets its answer, to inform the message server.
 pub type OnJoin = Arc<dyn Fn(&NodeName) -> Result<(), String> + Send + Sync>;
 
-/// Lets nodes in; dropping it stops that.
+/// Admits nodes; dropping it stops that.
 pub struct EnrolServer {
     address: SocketAddr,
     service: Arc<EnrolService>,
@@ -77,7 +77,7 @@ impl EnrolServer {
         self.address
     }
 
-    /// Connections from now on see this certificate.
+    /// Makes new connections use this certificate.
     pub fn renew(&self, security: &ServerSecurity) -> Result<(), Error> {
         let renewed = Arc::new(tls(&self.service.authority, security)?);
         *self.service.config.write().unwrap_or_else(PoisonError::into_inner) = renewed;
@@ -90,7 +90,7 @@ impl EnrolServer {
     }
 }
 
-/// The line for a node's owner. Both addresses are as the node reaches them; those of a cluster are joined by commas.
+/// The line for a node's owner. Both addresses are those that the node can reach; those of a cluster are joined by commas.
 pub fn join_line(
     authority: &FleetAuthority,
     address: String,
@@ -115,7 +115,7 @@ impl Drop for EnrolServer {
 
 fn tls(authority: &FleetAuthority, security: &ServerSecurity) -> Result<ServerConfig, Error> {
     let mut chain = certificates(&read(&security.certificate)?);
-    // The node knows the authority by its print only, so it is shown.
+    // The node knows only the fingerprint of the authority, so the chain includes its certificate.
     chain.extend(certificates(&authority.certificate()?));
     let key = PrivateKeyDer::from_pem_slice(read(&security.key)?.as_bytes());
     let key = key.map_err(|error| Error::Here(error.to_string()))?;
@@ -129,7 +129,7 @@ fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(network(path.display().to_string()))
 }
 
-/// What all connections are served with.
+/// State that all connections share.
 struct EnrolService {
     authority: Arc<FleetAuthority>,
     config: RwLock<Arc<ServerConfig>>,
@@ -143,17 +143,17 @@ fn listen_until(socket: &TcpListener, service: &Arc<EnrolService>, end: &AtomicB
             std::thread::sleep(LOOK);
             continue;
         };
-        // Too many at once: dropping the connection tells them to come again.
+        // All slots are taken: the dropped connection makes the node retry.
         let Some(slot) = service.slots.claim(from.ip(), &stream) else { continue };
         let service = Arc::clone(service);
         let thread = std::thread::Builder::new().name("enrol".to_owned());
-        // Without a thread the slot is free again, and the node comes again. So does a node whose connection fails: nothing
-        // is issued then.
+        // Without a thread the slot is free again, and the node retries. So does a node whose connection fails, because
+        // nothing is issued then.
         drop(thread.spawn(move || drop(service.serve(stream, &slot))));
     }
 }
 
-/// The keys of whoever asks, if the question proves that they are its own.
+/// The keys of the asking node, if the question proves that they are its own.
 fn proven_keys(question: &EnrolQuestion, connection: &ConnectionSecret) -> Option<NodeKeys> {
     let keys = NodeKeys { certificate: unhex(&question.public_key)?, user: question.user_key.clone() };
     let proof = unhex(&question.proof)?;
@@ -192,7 +192,7 @@ impl EnrolService {
         Ok(self.announce(&name, admission.map_err(|error| error.to_string())?, &question.secret))
     }
 
-    /// Has the broker learn of the node. If that fails, nothing has happened, and the node may ask again.
+    /// Informs the broker of the node. If that fails, the admission is undone, and the node may ask again.
     fn announce(&self, name: &NodeName, admission: NodeAdmission, secret: &str) -> EnrolAnswer {
         let Err(why) = (self.on_join)(name) else { return EnrolAnswer::Admitted(admission) };
         match self.authority.take_back(name, &admission, secret) {

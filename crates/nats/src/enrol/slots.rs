@@ -1,7 +1,7 @@
-//! Connections that are served at once, and which of them is evicted for the next.
+//! Connections that are served at once, and the choice of the one that is evicted for the next.
 //!
-//! A connection that has not asked yet costs a slot and nothing else, so silent ones are evicted, the oldest first. No address takes
-//! the slots of others: each has a share.
+//! A connection that has not asked yet costs only a slot, so silent ones are evicted, the oldest first. No address
+//! takes the slots of others: each has a share.
 
 use packetrig_sys::clock::monotonic_ns;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Connections that are served at once.
 const MOST: usize = 64;
-/// Of them, those of one address. Nodes behind one address of a network share it.
+/// Connections from one address. Nodes behind one address of a network share it.
 const MOST_OF_ADDRESS: usize = 32;
 
 /// The slots of the enrolment server. Clones share them.
@@ -32,7 +32,7 @@ struct HeldConnection {
     is_evicted: bool,
 }
 
-/// The slot of one connection; it is free again when this is dropped.
+/// The slot of one connection; dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     slots: ConnectionSlots,
@@ -46,6 +46,7 @@ impl ConnectionSlots {
 
     /// A slot for a new connection, if need be that of a silent one; `None` if all are in use.
     pub(super) fn claim(&self, address: IpAddr, stream: &TcpStream) -> Option<ConnectionSlot> {
+        // A second handle, by which the connection can be shut down while its thread reads from it.
         let stream = stream.try_clone().ok()?;
         let network = network_of(address);
         let mut own = self.lock();
@@ -66,7 +67,7 @@ impl ConnectionSlots {
 }
 
 impl ConnectionSlot {
-    /// The whole question has come: from now on the connection is not evicted.
+    /// Marks that the question is complete: from now on the connection is not evicted.
     pub(super) fn has_asked(&self) {
         let mut own = self.slots.lock();
         if let Some(held) = own.held.iter_mut().find(|held| held.number == self.number) {
@@ -83,7 +84,7 @@ impl Drop for ConnectionSlot {
 
 impl HeldConnections {
     fn evict_if_full(&mut self, network: IpAddr) -> Option<()> {
-        // Threads of those that made room take a moment to end.
+        // The threads of evicted connections take a moment to end.
         if self.held.len() >= 2 * MOST {
             return None;
         }
@@ -114,7 +115,7 @@ impl HeldConnections {
 
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        // One machine has a whole network of 64 bits in IPv6.
+        // In IPv6 one machine can have all addresses of a /64 network.
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & (u128::MAX << 64))),
         four @ IpAddr::V4(_) => four,
     }

@@ -1,4 +1,4 @@
-//! Checks segments: only those count that their node has sealed.
+//! Checks the seals of segments: a segment counts only with the seal of its node.
 
 use crate::results::{SEAL, SEGMENT};
 use crate::seal::{MacKeys, is_segment_genuine};
@@ -6,7 +6,7 @@ use crate::subject;
 use async_nats::jetstream::Message;
 use packetrig_fleet::fabric::SegmentId;
 
-/// The keys of nodes; `None` believes every segment: only for tests on one machine.
+/// The keys of nodes; with `None` every segment is believed, which is only for tests on one machine.
 pub(super) struct NodeKeys(pub(super) Option<MacKeys>);
 
 impl std::fmt::Debug for NodeKeys {
@@ -15,16 +15,16 @@ impl std::fmt::Debug for NodeKeys {
     }
 }
 
-/// Why a delivery is not taken.
+/// Reasons why a delivery is not taken.
 pub(super) enum SegmentRefusal {
     /// It cannot be identified, or its node has not sealed it. It will never be taken.
     NotGenuine,
-    /// The key of the node cannot be read now. The server delivers it again.
+    /// The key of the node cannot be read now. The server delivers the segment again.
     Later(String),
 }
 
 impl NodeKeys {
-    /// Which segment it is, if its node may send it there and has sealed it.
+    /// The id of the segment, if its node may send it there and has sealed it.
     pub(super) fn segment_of(&self, message: &Message) -> Result<SegmentId, SegmentRefusal> {
         let NamedSegment { id, json } = NamedSegment::of(message).ok_or(SegmentRefusal::NotGenuine)?;
         let Some(keys) = &self.0 else { return Ok(id) };
@@ -39,15 +39,15 @@ impl NodeKeys {
     }
 }
 
-/// The name that a segment carries.
+/// The id that a segment carries.
 struct NamedSegment<'a> {
     id: SegmentId,
-    /// The same as it was sent: the seal covers these bytes.
+    /// The id as it was sent: the seal covers these bytes.
     json: &'a str,
 }
 
 impl<'a> NamedSegment<'a> {
-    /// `None` if there is no name, or if it does not fit the subject, for which the server vouches.
+    /// `None` if there is no id, or if it does not match the subject, for which the server vouches.
     fn of(message: &'a Message) -> Option<Self> {
         let json = message.headers.as_ref()?.get(SEGMENT)?.as_str();
         let id: SegmentId = serde_json::from_str(json).ok()?;

@@ -1,7 +1,8 @@
-//! What waits in the stream, and what is removed from it because nobody can take it.
+//! Lists the segments that wait in the stream, and removes those that no controller can take.
 //!
-//! All teams share the stream, and a node may append to any subject that ends with its name. So subjects whose word is that of no
-//! run are removed, with all else of their node; and all of a node that has appended to more runs than any node is in.
+//! All teams share the stream, and a node may append to any subject that ends with its name. So subjects whose word is
+//! not that of a run are removed, with all other subjects of their node. A node that has appended to more runs than any
+//! node can be in loses all its segments.
 
 use super::{ReaderConnection, unanswered};
 use crate::subject::{self, RESULTS};
@@ -11,19 +12,19 @@ use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::{NodeName, RunId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Runs of which a node can have results that wait. One with more is not ours.
+/// Runs with waiting results of one node. A node with more is not an honest one.
 const RUNS_OF_NODE: usize = 1024;
 /// Orders to the server that are in flight at a time.
 const ORDERS_AT_ONCE: usize = 16;
 
-/// What waits in the stream.
+/// The contents of the stream.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// Who reads each run.
+    /// The readers of each run.
     pub(super) runs: BTreeMap<RunId, BTreeSet<String>>,
-    /// More than half of the room is used.
+    /// True if more than half of the stream's limit is used.
     pub(super) is_nearly_full: bool,
-    /// Segments of nodes that were removed because nobody can take them.
+    /// Number of segments of each node that were removed because nobody can take them.
     pub(super) removed: BTreeMap<NodeName, u64>,
 }
 
@@ -32,9 +33,9 @@ impl ReaderConnection {
         let stream = self.stream().await?;
         let mut readers = self.readers(&stream).await?;
         let mut subjects = stream.info_with_subjects(format!("{RESULTS}.>")).await.map_err(unanswered)?;
-        // Removal ends here: what is appended after this listing was not judged by it.
+        // Removal ends here: later segments were not judged by this listing.
         let last = subjects.info.state.last_sequence;
-        // Below zero stands for no limit.
+        // A negative value means no limit.
         let room = u64::try_from(subjects.info.config.max_bytes).unwrap_or(u64::MAX);
         let mut listing =
             Listing { is_nearly_full: subjects.info.state.bytes > room / 2, ..Listing::default() };
@@ -56,7 +57,7 @@ impl ReaderConnection {
         Ok(listing)
     }
 
-    /// Removes everything that these nodes have in the stream, up to this number. Their genuine segments are still in their spools.
+    /// Removes all segments of these nodes up to this number. Their genuine segments are still in their spools.
     async fn remove_all_of(
         &self,
         stream: &Stream,
@@ -74,7 +75,7 @@ impl ReaderConnection {
         removed.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Removes what waits of these runs; how many segments.
+    /// Removes the waiting segments of these runs; returns their number.
     pub(super) async fn remove_runs(&self, runs: BTreeSet<String>) -> Result<u64, Error> {
         let stream = &self.stream().await?;
         let last = stream.cached_info().state.last_sequence;
@@ -84,8 +85,9 @@ impl ReaderConnection {
     }
 }
 
-/// Removes what is on these subjects, up to this number of the stream; how many messages that were.
+/// Removes the messages on these subjects up to this number of the stream; returns their number.
 async fn remove(stream: &Stream, subjects: String, last: u64) -> Result<u64, Error> {
+    // The server removes the messages below the given number, so the last one needs one more.
     let removed = stream.purge().filter(subjects).sequence(last.saturating_add(1)).await;
     removed.map(|removed| removed.purged).map_err(unanswered)
 }

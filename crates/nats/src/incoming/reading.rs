@@ -1,4 +1,4 @@
-//! Reads one run from the server until it is told to stop.
+//! Reads one run from the server until its task is aborted.
 
 use super::{CONFIRMING, ReaderConnection, consumer_name, unanswered};
 use crate::connection::ConnectionTroubles;
@@ -13,21 +13,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
-/// Deliveries of a run that are fetched ahead: 16 MiB of them at most.
+/// Deliveries of a run that are fetched ahead: 16 MiB at most.
 const AHEAD: usize = 32;
-/// Deliveries that may wait for their confirmation.
+/// Deliveries that wait for their confirmation.
 const UNCONFIRMED: i64 = 4096;
 /// The server removes a consumer that was not used for this long.
 const UNUSED: Duration = Duration::from_hours(24);
-/// After this many failures in a row the user is told.
+/// Failures in a row before they are reported.
 const FAILURES_TO_TELL: u32 = 2;
 
 impl ReaderConnection {
     pub(super) async fn consumer(&self, stream: &Stream, run: &str) -> Result<PullConsumer, ConsumerError> {
         let name = consumer_name(run, &self.reader);
         let config = pull::Config {
-            // It outlives its controller. The next reader removes it (`take_over`), or the server does after
-            // `UNUSED`.
+            // The consumer outlives its controller. The next reader removes it (`take_over`), or the
+            // server does after `UNUSED`.
             durable_name: Some(name.clone()),
             ack_policy: AckPolicy::Explicit,
             ack_wait: CONFIRMING,
@@ -41,12 +41,12 @@ impl ReaderConnection {
 
     async fn messages(&self, run: &str) -> Result<pull::Stream, Error> {
         let consumer = self.consumer(&self.stream().await?, run).await.map_err(unanswered)?;
-        // By missing heartbeats a server that has gone is noticed long before the request expires.
+        // Missing heartbeats reveal a server that has gone, long before the request expires.
         let ahead = consumer.stream().max_messages_per_batch(AHEAD).expires(CONFIRMING);
         ahead.heartbeat(ATTEMPT).messages().await.map_err(unanswered)
     }
 
-    /// Gives out the segments of a run, whatever happens to the server meanwhile; a store that was lost is set up again.
+    /// Passes on the segments of a run, whatever happens to the server meanwhile; a lost store is created again.
     pub(super) async fn read(
         self: Arc<Self>,
         run: String,
@@ -60,7 +60,7 @@ impl ReaderConnection {
                 Ok(ReadEnd::StreamEnded) => {}
                 Err(error) => {
                     failures += 1;
-                    // One failure is a server that was started again, and a third one says nothing new.
+                    // A single failure is a restarted server, and a third one adds nothing new.
                     if failures == FAILURES_TO_TELL {
                         troubles.add(error);
                     }
@@ -70,7 +70,7 @@ impl ReaderConnection {
         }
     }
 
-    /// Passes on what comes, until the stream of it ends or fails. What comes ends a series of failures.
+    /// Passes on messages until their stream ends or fails. A message ends a series of failures.
     async fn pass_on(
         &self,
         run: &str,
@@ -89,7 +89,7 @@ impl ReaderConnection {
     }
 }
 
-/// Why nothing more of a run comes.
+/// Reasons why no more messages of a run come.
 enum ReadEnd {
     /// The inlet was dropped.
     ReaderGone,

@@ -1,4 +1,4 @@
-//! Hellos that wait to be read: of each node the newest.
+//! Hellos that wait to be read: the newest of each node.
 
 use crate::runtime::deadline_ns;
 use crate::subject::speaker;
@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Nodes whose hellos wait at most; a fleet has fewer.
+/// Most nodes with a waiting hello; a fleet has fewer.
 const MOST_NODES: usize = 16_384;
 
-/// Clones are the same mailbox.
+/// The waiting hellos. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HelloMailbox(Arc<SharedMail>);
 
@@ -27,11 +27,11 @@ struct SharedMail {
 #[derive(Debug, Default)]
 struct Mail {
     newest: BTreeMap<NodeName, WaitingHello>,
-    /// The keys of `newest`, the one that waits longest first.
+    /// The keys of `newest`, the node that waits longest first.
     order: VecDeque<NodeName>,
 }
 
-/// A message, and when it came.
+/// A message, and the time at which it came.
 #[derive(Debug)]
 pub(super) struct WaitingHello {
     pub(super) at: MonoTime,
@@ -57,7 +57,7 @@ impl HelloMailbox {
         self.0.has_come.notify_one();
     }
 
-    /// The hello of the node that waits longest, once there is one.
+    /// The hello of the node that waits longest, as soon as there is one.
     pub(super) fn take(&self, within: Duration) -> Option<WaitingHello> {
         let until = deadline_ns(within);
         let mut mail = self.lock();
@@ -73,7 +73,7 @@ impl HelloMailbox {
     }
 }
 
-/// The same in memory of its own: a message as it came holds the whole buffer that it was received in.
+/// Copies a message into its own memory: a received one holds the whole buffer that it was received in.
 fn detached(message: &Message) -> Message {
     Message {
         subject: message.subject.to_string().into(),

@@ -7,12 +7,12 @@ use packetrig_fleet::fabric::Error;
 use ring::hmac;
 use ring::signature::{ED25519, UnparsedPublicKey};
 
-/// What is signed begins so: it can be taken for nothing else that is signed with the key.
+/// Prefix of signed bytes: they can be mistaken for nothing else that is signed with the key.
 const QUESTIONS: &[u8] = b"packetrig capture question 1\0";
 const ANSWERS: &str = "packetrig captures 1";
 
 fn covered(subject: &str, about: &str) -> Vec<u8> {
-    // The subject names the node, so a question to one node is worth nothing to another.
+    // The subject names the node, so a question to one node is of no use for another.
     [QUESTIONS, &segment_bytes(subject, about, &[])].concat()
 }
 

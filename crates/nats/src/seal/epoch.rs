@@ -1,8 +1,8 @@
 //! Proof of an epoch: the controller's signature over its number.
 //!
-//! A node tells every new controller which epoch it has seen, and the controller's own must be above it. A node that
-//! could name any number could name the last one, after which no controller can come. So a node shows what the
-//! controller of that epoch has signed, and without that it has seen none.
+//! A node reports the highest epoch that it has seen to every new controller, and the controller's own must be above
+//! it. A node that could report any number could report the last one, after which no controller can lead. So a node
+//! shows the signature of that epoch's controller; without one it has seen no epoch.
 
 use super::BASE64;
 use base64::Engine as _;
@@ -17,7 +17,7 @@ fn covered(epoch: u64) -> Vec<u8> {
     bytes
 }
 
-/// The proof as it is sent and kept.
+/// The proof as it is sent and stored.
 pub(crate) fn prove(key: &Ed25519KeyPair, epoch: u64) -> String {
     format!("{epoch:x}.{}", BASE64.encode(key.sign(&covered(epoch))))
 }
@@ -31,7 +31,7 @@ pub(crate) fn proven(controller: &[u8], proof: &str) -> Option<u64> {
     Some(epoch)
 }
 
-/// The highest proof that a node has seen, kept over its restarts.
+/// The highest proof that a node has seen, kept across its restarts.
 pub(crate) struct EpochProofs {
     controller: Vec<u8>,
     file: Option<PathBuf>,
@@ -39,7 +39,7 @@ pub(crate) struct EpochProofs {
 }
 
 impl EpochProofs {
-    /// What is in `file`, if that is a proof of this controller.
+    /// Loads the proof in `file`, if it is of this controller.
     pub(crate) fn load(controller: Vec<u8>, file: Option<PathBuf>) -> Self {
         let kept = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
         let proof = kept.map(|text| text.trim().to_owned());
@@ -47,7 +47,7 @@ impl EpochProofs {
         Self { controller, file, highest }
     }
 
-    /// Keeps a proof that came with a letter of the controller.
+    /// Stores a proof that came with a letter of the controller.
     pub(crate) fn keep(&mut self, proof: &str) -> std::io::Result<()> {
         // The same proof comes with every command: comparing is cheaper than verifying a signature.
         if self.highest.as_ref().is_some_and(|(_, known)| known == proof) {

@@ -1,11 +1,11 @@
 //! Seals on the messages of nodes: a reply, a renewal and a segment count only with a MAC that the node alone can make.
 //!
-//! The server vouches for the subject; the seal vouches for the bytes, so that neither the server nor an intruder who gets
-//! around its rules can speak for a node. The key is the one that node and controller share since the enrolment, derived
-//! anew for each purpose, so that nothing sealed for one can be shown for another.
+//! The server vouches for the subject, the seal for the bytes. So neither the server nor an intruder who gets around
+//! its rules can send as a node. The key is derived, for each purpose, from the one that node and controller share
+//! since the enrolment. So bytes sealed for one purpose cannot be shown for another.
 //!
-//! A letter names the instance of the controller that its node heard last. Another controller does not accept it, so nobody can
-//! show a letter again after the controller that knew it has gone.
+//! A letter names the instance of the controller that spoke to its node last. Another controller does not accept it, so
+//! nobody can replay a letter after the controller that accepted it has gone.
 //!
 //! Invariant: the controller accepts each number of a node's instance once and in order, for each kind of subject.
 
@@ -35,7 +35,7 @@ fn letter_key(key: &[u8; MAC_KEY]) -> hmac::Key {
 pub(crate) struct NodeSealer {
     key: hmac::Key,
     incarnation: u64,
-    /// The instance of the controller that was heard last; zero before the first.
+    /// The instance of the controller that spoke last; zero before the first.
     session: u64,
     number: u64,
 }
@@ -45,7 +45,7 @@ impl NodeSealer {
         Self { key: letter_key(key), incarnation, session: 0, number: 0 }
     }
 
-    /// Letters from now on are for this instance of a controller.
+    /// Seals later letters for this instance of a controller.
     pub(crate) const fn answer(&mut self, session: u64) {
         self.session = session;
     }
@@ -59,16 +59,16 @@ impl NodeSealer {
     }
 }
 
-/// Why a letter of a node does not count.
+/// Reasons why a letter of a node does not count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LetterRefusal {
     /// It is not from that node, or not new.
     NotGenuine(&'static str),
-    /// The node has sealed it for another controller: this instance of the node has not answered this one yet.
+    /// The node has sealed it for another controller, and this instance of the node has not answered this one yet.
     OtherController,
-    /// The same of a node that has: it is for the other one.
+    /// The node has sealed it for another controller, although it has answered this one: the letter is for the other one.
     NotForThisOne,
-    /// It is longer than it may be, or too many came before it.
+    /// It is longer than allowed, or too many came before it.
     TooMuch(&'static str),
     /// The key of the node cannot be read now.
     NoKeyNow(String),
@@ -87,7 +87,7 @@ impl std::fmt::Display for LetterRefusal {
 /// The controller's side, for all nodes.
 pub(crate) struct NodeSealChecker {
     keys: MacKeys,
-    /// Which instance of the controller letters must answer; `None` accepts any.
+    /// The instance of the controller that letters must answer; `None` accepts any.
     session: Option<u64>,
     nodes: BTreeMap<NodeName, KnownNode>,
 }
@@ -96,7 +96,7 @@ struct KnownNode {
     key: hmac::Key,
     incarnation: u64,
     earlier: VecDeque<u64>,
-    /// The numbers at each kind of subject: they come by ways of their own and may overtake each other.
+    /// The numbers for each kind of subject: the kinds use different connections and may overtake each other.
     numbers: BTreeMap<String, AcceptedNumbers>,
 }
 
@@ -105,7 +105,7 @@ impl NodeSealChecker {
         Self { keys, session, nodes: BTreeMap::new() }
     }
 
-    /// Whether `bytes` come from this instance of the node `from`, and are new.
+    /// Checks that `bytes` come from this instance of the node `from`, and are new.
     pub(crate) fn check(
         &mut self,
         from: &NodeName,
@@ -134,13 +134,13 @@ impl NodeSealChecker {
         if self.session.is_some_and(|own| own != session) {
             return Err(if has_answered { NotForThisOne } else { OtherController });
         }
-        // Only now is anything remembered: forged messages leave nothing behind.
+        // Nothing is remembered before this point, so forged messages leave no state behind.
         let node = self.life_of(from, incarnation, key)?;
         let kind = subject.split('.').next().unwrap_or(subject);
         node.numbers.entry(kind.to_owned()).or_default().accept(number).map_err(NotGenuine)
     }
 
-    /// What is known of this instance of a node, which has just proven that it is one.
+    /// The record of this instance of a node, whose seal was just verified.
     fn life_of(
         &mut self,
         from: &NodeName,
@@ -152,6 +152,7 @@ impl NodeSealChecker {
             Entry::Vacant(entry) => Ok(entry.insert(fresh)),
             Entry::Occupied(entry) => {
                 let node = entry.into_mut();
+                // An instance that was replaced never speaks again: its letters are replays.
                 if node.earlier.contains(&incarnation) {
                     return Err(LetterRefusal::NotGenuine("an earlier instance of that node"));
                 }
@@ -175,7 +176,7 @@ impl KnownNode {
     }
 }
 
-/// The seal on a segment of results. It covers where and as what the segment is stored.
+/// The seal on a segment of results. It covers the subject and the id under which the segment is stored.
 pub(crate) fn segment_seal(key: &[u8; MAC_KEY], subject: &str, id: &str, body: &[u8]) -> String {
     BASE64.encode(hmac::sign(&derived(key, SEGMENTS), &segment_bytes(subject, id, body)))
 }
@@ -189,7 +190,7 @@ pub(super) fn segment_bytes(subject: &str, id: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whether `seal` is that of the node with this key.
+/// True if `seal` is that of the node with this key.
 pub(crate) fn is_segment_genuine(
     key: &[u8; MAC_KEY],
     subject: &str,

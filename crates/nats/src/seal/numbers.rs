@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-/// Why a message does not count whose number was accepted before.
+/// Reason for refusing a message whose number was accepted before.
 pub(crate) const REPEATED: &str = "a repeated message";
-/// Why a message does not count that a later one has overtaken. After a cut, what the old connection still carried may come behind what the
-/// new one carries: nothing is wrong with it.
+/// Reason for refusing a message that a later one has overtaken. After a lost connection, messages that the old
+/// connection still carried may arrive after those of the new one: they are correct.
 pub(crate) const OVERTAKEN: &str = "a message that a later one has overtaken";
-/// Accepted numbers that are remembered. What is below them counts as repeated.
+/// Accepted numbers that are remembered. A number below them counts as repeated.
 const REMEMBERED: usize = 64;
 
-/// The latest numbers that were accepted, in order.
+/// The latest accepted numbers, in order.
 #[derive(Debug, Default)]
 pub(super) struct AcceptedNumbers(VecDeque<u64>);
 

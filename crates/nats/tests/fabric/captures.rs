@@ -1,4 +1,4 @@
-//! The way of captures, with certificates and seals, and somebody on it who may say anything on the server.
+//! Fetching of captures with certificates and seals, against an attacker that may publish anything on the server.
 
 use crate::fleet::{Fleet, fabric, node};
 use crate::server::program;
@@ -33,8 +33,8 @@ fn only_the_operators_questions_are_answered_each_once_and_only_the_nodes_answer
     let answer = CaptureAnswer { asker: question.asker, number, outcome: Ok(identity) };
     giver.answer(&answer, b"0123456789".to_vec()).expect("it is answered");
     assert_eq!(asker.next(PATIENCE), Some((answer, b"0123456789".to_vec())));
-    // What was overheard, said again; without its seal; and with other words or bytes. The server takes everything in order, so the
-    // next that comes of what is genuine shows that none of it counted.
+    // Recorded questions: repeated, without the seal, and with other words or bytes. The server takes everything in
+    // order, so the next genuine question shows that none of them counted.
     let asked = questions.first();
     let given = answers.first();
     witness.repeat(asked);

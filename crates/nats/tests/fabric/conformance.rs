@@ -1,4 +1,4 @@
-//! The suite that the local fabric passes, over the network.
+//! Runs the suite that the local fabric passes, over the network.
 
 use crate::server::{RESULTS_ROOM, Server, program};
 use packetrig_fleet::conformance::{FabricTraits, conforms, faults_do_what_they_say};
@@ -9,7 +9,8 @@ use std::sync::mpsc::sync_channel;
 
 const TRAITS: FabricTraits = FabricTraits { knows_who_left: false, results_room: RESULTS_ROOM };
 
-/// Gives the check an empty fabric each time; its server lives until the next one. Servers start and end while others are in use.
+/// Gives the check an empty fabric each time; its server lives until the next one. Servers start and end while
+/// others are in use.
 fn check_with_servers(program: &Path, check: impl FnOnce(&dyn Fn() -> NatsFabric)) {
     std::thread::scope(|scope| {
         let (started, servers) = sync_channel(0);

@@ -1,5 +1,5 @@
-//! The door: held open by nobody, undone when the server cannot be told, open to many at once, and with certificates that do
-//! not run out.
+//! The enrolment server: not blocked by silent clients, undone when the message server cannot be informed, open to many
+//! nodes at once, and with certificates that do not expire.
 
 use crate::fleet::{Fleet, fabric, node, roomy};
 use crate::server::{program, say};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const DAY: u64 = 24 * 3600;
-/// Machines that are switched on together.
+/// Machines that are switched on at the same time.
 const BURST: usize = 80;
 
 fn seconds() -> u64 {
@@ -31,7 +31,7 @@ fn silent_connections_keep_no_node_out() {
     drop(silent);
 }
 
-/// A door whose server cannot be told of a node the first times.
+/// An enrolment server that cannot inform its message server of a node the first times.
 fn door_that_fails(fleet: &Fleet, times: usize) -> (EnrolServer, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
@@ -53,7 +53,7 @@ fn a_node_that_the_server_was_not_told_of_has_taken_no_name_and_used_no_secret()
     let line = JoinLine { enrol: door.address().to_string(), ..fleet.line() };
     assert!(matches!(enrol(&line, &node("a"), None), Err(enrol::Error::Later(_))));
     assert_eq!(fleet.authority.nodes().expect("listed"), []);
-    // Another machine, so another key: the name is free and the secret is as good as before.
+    // Another machine, so another key: the name is free, and the secret is as valid as before.
     enrol(&line, &node("a"), None).expect("the single use is still there");
     assert!(matches!(enrol(&line, &node("b"), None), Err(enrol::Error::Refused(_))), "it is used up now");
 }
@@ -71,14 +71,14 @@ fn a_node_asks_again_by_itself_with_the_key_that_it_keeps() {
     let member = enrol_patiently(&line, &node("a"), &key, &mut |error| failures.push(error.to_string()));
     member.expect("the third time");
     assert_eq!((asked.load(Ordering::Acquire), failures.len()), (3, 2), "{failures:?}");
-    // The machine lost power before it had kept its membership: it asks again with the key that it kept.
+    // The machine lost power before it had stored its membership: it asks again with the key that it stored.
     let key = NodeKey::kept_in(&file).expect("it is read");
     enrol_patiently(&line, &node("a"), &key, &mut |_| {}).expect("it is the same node");
     let refused = enrol(&line, &node("a"), None);
     assert!(matches!(refused, Err(enrol::Error::Refused(_))), "another key: {refused:?}");
 }
 
-/// Joins so many nodes at once, each of which then listens and speaks; how often one of them asked again.
+/// Joins so many nodes at once, each of which then sends and receives. Returns how often one of them asked again.
 fn join_at_once(fleet: &Fleet, count: usize) -> usize {
     let secret = fleet.authority.allow("room", u32::try_from(count).ok(), None).expect("made");
     let line = fleet.door.line(fleet.address(), fleet.door.address().to_string(), secret).expect("a line");
@@ -109,7 +109,7 @@ fn machines_that_are_switched_on_together_all_join_and_work_while_others_still_j
     assert_eq!(broker.starts(), 1, "the server ended: {:?}", broker.troubles());
 }
 
-/// As when its certificate is renewed while the machines of a room are switched on.
+/// The server's certificate is renewed while many machines are switched on.
 #[test]
 fn a_server_that_reads_its_configuration_again_while_nodes_join_goes_on() {
     let Some(program) = program() else { return };
@@ -130,7 +130,7 @@ fn a_server_that_reads_its_configuration_again_while_nodes_join_goes_on() {
 #[test]
 fn a_server_that_runs_for_months_has_a_valid_certificate() {
     let Some(program) = program() else { return };
-    // As if it had been started then.
+    // The certificate looks as if the server had been started then.
     let issued = seconds() - 100 * DAY;
     let fleet = Fleet::issued_at(program, issued);
     let line = fleet.line();

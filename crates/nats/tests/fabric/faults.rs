@@ -1,4 +1,4 @@
-//! The server is killed while results are appended: what was accepted arrives.
+//! The server is killed while results are appended: accepted segments arrive.
 
 use crate::server::{Server, program, reader, say, setup};
 use packetrig_fleet::fabric::{Endpoint, Fabric, ResultInlet, ResultOutlet, SegmentId};
@@ -17,8 +17,8 @@ fn kill(process: u32) {
     assert!(status.success());
 }
 
-/// Kills the server that runs after this many were killed. One that has just come up takes segments before its keeper has told
-/// its number.
+/// Kills the running server after this many were killed. A server that has just started takes segments before its
+/// keeper has reported its number.
 fn kill_after(server: &Server, killed: u64) {
     let is_told = (0..600).any(|_| {
         std::thread::sleep(Duration::from_millis(100));
@@ -28,7 +28,7 @@ fn kill_after(server: &Server, killed: u64) {
     kill(server.broker.process());
 }
 
-/// By these words a port that was taken meanwhile is told from other troubles.
+/// Words that distinguish a port that was taken meanwhile from other troubles.
 #[test]
 fn a_port_that_another_program_has_is_named_in_the_servers_own_words() {
     let Some(program) = program() else { return };
@@ -64,7 +64,7 @@ fn every_segment_that_was_accepted_arrives_although_the_server_is_killed() {
             let delivery = incoming.collect(LONG).expect("an accepted segment was lost");
             assert_eq!(delivery.body, format!("segment {}", delivery.id.number).into_bytes());
             *got.entry(delivery.id.number).or_default() += 1;
-            // Unconfirmed, it comes again: no harm.
+            // An unconfirmed segment is delivered again: no harm.
             incoming.confirm(delivery.token).unwrap_or(());
         }
         appending.join().expect("all were accepted");
@@ -83,7 +83,7 @@ fn an_endpoint_works_again_after_the_server_came_back_and_tells_that_it_was_gone
     let mut controller = fabric.join(NodeName::controller()).expect("it is free");
     let mut agent = fabric.join(NodeName("a".into())).expect("it is free");
     kill(server.broker.process());
-    // As the machines do: again until it is heard.
+    // Repeats the message until it arrives, as the state machines do.
     let heard = (0..600).any(|_| {
         controller.post(agent.name(), MessageBody::RollCall(Nonce(1))).unwrap_or(());
         agent.receive(Nanos::from_millis(100)).is_some()

@@ -1,4 +1,4 @@
-//! A node that fills the stream of results: what nobody can ever take does not stay, and there is room for other nodes.
+//! A node fills the stream of results: segments that nobody can ever take do not stay, and there is space for other nodes.
 
 use crate::fleet::{Fleet, fabric, node};
 use crate::server::{RESULTS_ROOM, program};
@@ -15,7 +15,7 @@ fn id(run: &str, of: &str, number: u64) -> SegmentId {
     SegmentId { run: RunId(run.into()), attempt: 1, node: node(of), number }
 }
 
-/// How many messages the stream holds, as the server says.
+/// Number of messages in the stream, as the server counts them.
 fn kept(witness: &Stranger) -> u64 {
     let asking = witness.client.request("$JS.API.STREAM.INFO.res", "".into());
     let answer = witness.runtime.block_on(asking).expect("the server answers");
@@ -31,7 +31,7 @@ fn what_is_appended_to_no_run_is_removed_and_counted() {
     let mut incoming = fleet.controller().incoming("1").expect("it opens");
     fabric(&b).outgoing(&node("b")).expect("it opens").append(&id("r", "b", 0), b"x").expect("it is kept");
     let (hostile, witness) = (Stranger::new(&fleet, &a), Stranger::witness(&fleet, &witness));
-    // The last two would stand for all runs, were they the filter of a consumer.
+    // The last two would match all runs if they were the filter of a consumer.
     let long = "x".repeat(300);
     let words = ["x:y", "a/b", "a*", long.as_str(), "*", ">"];
     for word in words {
@@ -86,7 +86,8 @@ fn a_stream_filled_with_results_of_an_old_run_has_room_again() {
     honest.append(&id("r", "b", 0), &body).expect("there is room again");
     let waiting = incoming.waiting_runs().expect("it may");
     assert!(waiting.keys().eq([&RunId("r".into())]) && !incoming.is_nearly_full());
-    // Its node has them still, and may hand them over again once the server has forgotten their names. Those of others it takes now.
+    // Its node still has these segments, and may send them again once the server has forgotten their ids. Segments of
+    // other nodes are taken now.
     let mut other = fabric(&c).outgoing(&node("c")).expect("it opens");
     other.append(&id("old", "c", 0), &body).expect("the run is as good as any");
 }

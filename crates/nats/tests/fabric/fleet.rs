@@ -1,4 +1,4 @@
-//! A fleet with certificates: authority, server, the door for new nodes.
+//! A fleet with certificates: authority, message server, enrolment server.
 
 use crate::server::{RESULTS_ROOM, setup};
 use packetrig_fleet::message::NodeName;
@@ -30,7 +30,7 @@ impl Fleet {
         Self::issued_at(program, now)
     }
 
-    /// One whose server has a certificate of that time, in seconds since 1970.
+    /// A fleet whose server has a certificate of that time, in seconds since 1970.
     pub(crate) fn issued_at(program: PathBuf, now: u64) -> Self {
         let place = TempDir::new().expect("a place");
         let authority =

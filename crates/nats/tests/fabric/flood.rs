@@ -1,4 +1,4 @@
-//! A node that floods the server over a slow control network: the leases of other nodes go on.
+//! A node floods the server over a slow control network: the leases of other nodes continue.
 
 use crate::fleet::{Fleet, fabric, node};
 use crate::server::{program, say};
@@ -21,15 +21,15 @@ const LONG: Nanos = Nanos::from_secs(20);
 const TURN: Nanos = Nanos::from_millis(10);
 /// 8 Mbit/s.
 const LINK: u64 = 1_000_000;
-/// Questions in a row.
+/// Number of questions in a row.
 const QUESTIONS: u64 = 20;
 
 fn head() -> MessageHead {
     MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
 }
 
-/// Time that passes only while this process gets the processor: a thread counts the moments that it sleeps for. When the machine stands
-/// still, that says nothing about messages, and no lease is the shorter for it.
+/// Time that passes only while this process gets the processor: a thread counts its sleeps. A pause of the machine is
+/// no fact about messages, and must not shorten a lease.
 struct AttendedTime {
     ns: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
@@ -70,18 +70,18 @@ impl Drop for AttendedTime {
     }
 }
 
-/// A lease as the agent holds it: it asks steadily, and each answer counts from the sending of its question.
+/// A lease as the agent holds it: it asks steadily, and each answer counts from the time of its question.
 struct HeldLease {
     time: AttendedTime,
-    /// When each question was sent.
+    /// The time of each question.
     asked: BTreeMap<u64, u64>,
     until: u64,
-    /// What was left of it at the worst moment; below zero it was over.
+    /// The remaining time at the worst moment; below zero the lease was over.
     least_left: i64,
 }
 
 impl HeldLease {
-    /// Asks so many times and answers as a controller does.
+    /// Asks so many times, and answers as a controller does.
     fn hold(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint) -> Self {
         let time = AttendedTime::start();
         let until = time.now() + LeaseTerms::FLEET.ttl.as_u64();
@@ -117,7 +117,7 @@ fn grant(controller: &mut NatsEndpoint) {
     }
 }
 
-/// Everybody knows everybody; then `a` floods these subjects while `b` renews its lease. Gives what the controller tells.
+/// Connects all places; then `a` floods these subjects while `b` renews its lease. Returns the troubles of the controller.
 fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
     let fleet = Fleet::new(program()?);
     let (a, b) = (fleet.member("a"), fleet.member("b"));
@@ -138,7 +138,7 @@ fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
     let over = AtomicBool::new(false);
     let (held, flooded) = std::thread::scope(|scope| {
         let flood = scope.spawn(|| hostile.flood(&subjects, payload, &over));
-        // The flood has filled what there is before the first question.
+        // The flood fills all buffers before the first question.
         std::thread::sleep(LeaseTerms::FLEET.renew_every(2).to_std());
         let held = HeldLease::hold(&mut controller, &mut agent);
         over.store(true, Ordering::Release);
@@ -170,7 +170,7 @@ fn a_node_that_floods_with_renewals_is_named_and_takes_no_lease_of_another() {
     }
 }
 
-/// A claim of so many nodes to its end, and giving all of them back.
+/// A claim of so many nodes, and their release.
 fn take_and_give_back(records: &mut NatsRecords, nodes: usize) {
     let me = Identity {
         controller: "2e".into(),

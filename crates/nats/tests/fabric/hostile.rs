@@ -1,7 +1,7 @@
 //! A hostile node: it has a certificate of the fleet and speaks the server's own protocol, so no code of ours holds it back.
 //!
-//! A witness that may hear everything sees what the node's messages become. Whatever the node tries, nothing may pass the
-//! server on a subject that is not the node's own.
+//! A witness that may receive everything sees the node's messages. Whatever the node tries, nothing may pass the server
+//! on a subject that is not the node's own.
 
 use crate::fleet::{Fleet, fabric, node};
 use crate::server::{program, reader, say};
@@ -52,7 +52,7 @@ const FOREIGN: [&str; 27] = [
     "evil",
 ];
 
-/// Every way in which a node might have something published where it may not publish by itself; how many messages it took.
+/// All ways in which a node might have something published where it may not publish itself; returns the number of messages.
 fn try_everything(hostile: &Stranger) -> usize {
     let mut messages = 0;
     for at in FOREIGN {
@@ -68,7 +68,7 @@ fn try_everything(hostile: &Stranger) -> usize {
             traced.insert("Nats-Trace-Dest", at);
             hostile.publish(own, None, traced, "evil");
         }
-        // Whoever has a question with this reply subject in hand may answer there, where the server allows responses.
+        // A receiver of a question with this reply subject may answer there, if the server allows responses.
         hostile.flush();
         std::thread::sleep(Duration::from_millis(20));
         hostile.publish(at, None, HeaderMap::new(), "evil");
@@ -96,11 +96,11 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
     let is_own = |subject: &str| {
         subject.rsplit('.').next() == Some("a")
             || subject.starts_with("_INBOX_a.")
-            // The server's own way back to the account that a message came from.
+            // The server's own return path to the account that a message came from.
             || subject.starts_with("_R_.")
             || subject.starts_with("$JS.EVENT.")
             || subject.starts_with("_INBOX_witness.")
-            // The controller's reader, which asks for more.
+            // The controller's reader, which requests more.
             || subject == "$JS.API.CONSUMER.MSG.NEXT.res.r_1"
             || subject == "witness.ready"
     };
@@ -109,7 +109,7 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
     let stray: Vec<&String> = reached.iter().filter(|at| !is_own(at)).collect();
     say(&format!("{messages} messages to {} foreign subjects, {} reached", FOREIGN.len(), stray.len()));
     assert!(stray.is_empty(), "subjects beyond the node's own: {stray:?}");
-    // The fleet is as usable as before.
+    // The fleet works as before.
     acquaint(&mut honest, &mut controller);
     let head = head(1);
     honest
@@ -126,17 +126,17 @@ fn head(epoch: u64) -> MessageHead {
     MessageHead { run: RunId("r".into()), attempt: 1, epoch, plan: PlanHash::of("p") }
 }
 
-/// The node learns which controller there is. A server that has just read its accounts anew may lose a letter.
+/// Introduces the controller to the node. A server that has just read its accounts again may lose a letter.
 fn acquaint(agent: &mut NatsEndpoint, controller: &mut NatsEndpoint) {
     assert!((0..200).any(|_| {
         controller.post(agent.name(), MessageBody::RollCall(Nonce(1))).expect("it works");
         agent.receive(SOON).is_some()
     }));
-    // What was asked meanwhile is no answer to what follows.
+    // Earlier answers are no answer to the next question.
     while agent.receive(SOON).is_some() {}
 }
 
-/// Says hello with this epoch and gives back the one that the controller believes.
+/// Sends a hello with this epoch, and returns the one that the controller believes.
 fn believed(agent: &mut NatsEndpoint, controller: &mut NatsEndpoint, epoch: u64) -> u64 {
     agent
         .post(
@@ -183,7 +183,7 @@ fn what_a_node_says_without_its_seal_is_nobodys_word() {
     let own = fleet.controller();
     let mut controller = own.join(NodeName::controller()).expect("it joins");
     let mut incoming = reader(&own, "1");
-    // The server lets it pass: the certificate is that of the node. Its keys are another's, or nobody's.
+    // The server lets it pass: the certificate is the node's own. The key is another node's, or nobody's.
     let keyless = ServerAccess { keys: None, ..a.access().expect("whole") };
     let other = ServerAccess { keys: b.access().expect("whole").keys, ..keyless.clone() };
     for (access, forgeries) in [keyless, other].into_iter().zip(1..) {
@@ -209,7 +209,7 @@ fn what_a_node_says_without_its_seal_is_nobodys_word() {
     assert_eq!(controller.refused(), 2);
 }
 
-/// A server that was taken over writes down what nodes say and shows it to the next controller.
+/// A compromised server records the messages of nodes and replays them to the next controller.
 #[test]
 fn a_letter_to_an_earlier_controller_is_nobodys_word() {
     let Some(program) = program() else { return };
@@ -226,9 +226,9 @@ fn a_letter_to_an_earlier_controller_is_nobodys_word() {
     drop((controller, agent));
     let mut next = fleet.controller().join(NodeName::controller()).expect("it joins");
     witness.repeat(seen.first());
-    // It is on its way to the next controller before anything that the node says from now on.
+    // The recording reaches the next controller before any later message of the node.
     witness.prove();
-    // A node that is there learns of the next controller by itself, and is heard.
+    // A running node learns of the next controller by itself, and its messages count.
     let mut agent = fabric(&a).join(node("a")).expect("it joins");
     let heard = (0..200).any(|_| {
         agent.post(&NodeName::controller(), MessageBody::Reply(head(2), NodeReply::Armed)).expect("sent");
@@ -249,7 +249,7 @@ fn a_segment_waits_while_the_key_of_its_node_cannot_be_read() {
     let mut incoming = reader(&fleet.controller(), "1");
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
     fabric(&a).outgoing(&node("a")).expect("it opens").append(&id, b"whole").expect("it is kept");
-    // A directory at its place cannot be read as a file, not even by root.
+    // A directory in its place cannot be read as a file, not even by root.
     let file = fleet.place.path().join("authority/a.node");
     let aside = file.with_extension("aside");
     std::fs::rename(&file, &aside).expect("moved");

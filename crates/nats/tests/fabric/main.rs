@@ -1,4 +1,4 @@
-//! The networked fabric over a real server on loopback: held to what every fabric must do, with faults and enemies.
+//! The networked fabric over a real server on loopback: the suite of every fabric, faults, and attackers.
 
 mod captures;
 mod conformance;

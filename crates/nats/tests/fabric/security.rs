@@ -1,4 +1,4 @@
-//! Who may say and hear what: the server refuses nodes, nodes refuse a server that lies.
+//! Rights to publish and subscribe: the server refuses nodes, and nodes refuse a server that lies.
 
 use crate::fleet::{Fleet, fabric, node, roomy};
 use crate::server::{program, reader};
@@ -34,13 +34,13 @@ fn join(fabric: &NatsFabric, name: &NodeName) -> NatsEndpoint {
     fabric.join(name.clone()).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The node hears which controller there is; what it says before counts for none.
+/// Introduces the controller to the node; earlier messages of the node count for no controller.
 fn acquaint(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint) {
     controller.post_all(MessageBody::RollCall(Nonce(1))).expect("it works");
     assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(MessageBody::RollCall(Nonce(1))));
 }
 
-/// Waits until there is trouble, at most as long as a lost message would take.
+/// Waits for a trouble, at most as long as a lost message would take.
 fn troubles(of: &mut NatsEndpoint) -> Vec<Error> {
     (0..200)
         .find_map(|_| {
@@ -67,7 +67,7 @@ fn a_fleet_works_as_one_with_certificates_and_seals() {
     agent.post(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed)).expect("it works");
     let reply = controller.receive(LONG).expect("not lost");
     assert_eq!((reply.from, reply.body), (node("a"), MessageBody::Reply(head(), NodeReply::Armed)));
-    // A node that starts again is another life; what is for it is sealed for that.
+    // A node that starts again is another instance; messages for it are sealed for that instance.
     drop(agent);
     let mut agent = join(&fabric(&a), &node("a"));
     acquaint(&mut controller, &mut agent);
@@ -91,12 +91,12 @@ fn the_controllers_rights_are_enough_for_its_records_and_results() {
     assert_eq!(records.keys("run.").expect("it may"), ["run.a"]);
     records.remove("run.a").expect("it may");
     assert_eq!(records.get("run.a").expect("it may"), None);
-    // It makes the stream.
+    // This call creates the stream.
     drop(own.incoming("1").expect("it may"));
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
     let mut outgoing = fabric(&fleet.member("a")).outgoing(&node("a")).expect("it opens");
     outgoing.append(&id, b"x").expect("it is kept");
-    // The second one takes over from the first, what that had not confirmed comes again.
+    // The second reader takes over from the first; unconfirmed deliveries come again.
     for reader_name in ["1", "2"] {
         let mut incoming = reader(&own, reader_name);
         assert_eq!(incoming.collect(LONG).map(|delivery| delivery.id), Some(id.clone()));
@@ -106,13 +106,13 @@ fn the_controllers_rights_are_enough_for_its_records_and_results() {
     incoming.confirm(delivery.token).expect("it may");
 }
 
-/// The refusal when this member opens what is not its own. It comes at once, long before the patience ends.
+/// The error of this member when it opens a part that is not its own. It comes at once, long before the timeout.
 fn refusal<T>(member: &FleetMembership, open: impl Fn(&NatsFabric) -> Result<T, Error>) -> Error {
     let access = ServerAccess { patience: Duration::from_secs(20), ..roomy(member.access().expect("whole")) };
     open(&NatsFabric::new(access).expect("a runtime")).err().expect("it may not")
 }
 
-/// Neither the place of another for results nor the controller's records and results are open to this member of the fleet.
+/// This member of the fleet can open neither the result outlet of another node nor the controller's records and results.
 fn assert_refuses_stores(a: &NatsFabric, member: &FleetMembership) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -125,7 +125,7 @@ fn assert_refuses_stores(a: &NatsFabric, member: &FleetMembership) {
         });
         let mut forger = a.outgoing(&node("b")).expect("it connects");
         let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("b"), number: 0 };
-        // Of the answer's inbox, or of the subject: whichever the server refuses first.
+        // The server refuses the answer's inbox or the subject, whichever comes first.
         let refused = forger.append(&id, b"x");
         assert!(matches!(refused, Err(Error::NotPermitted(_))), "of another: {refused:?}");
     });
@@ -140,7 +140,7 @@ fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
     let own = fleet.controller();
     let mut controller = join(&own, &NodeName::controller());
     let (mut agent, mut other) = (join(&a, &node("a")), join(&b, &node("b")));
-    // With the certificate of `a`, taking the place of `b` or of the controller hears nothing.
+    // With the certificate of `a`, a client that takes the place of `b` or of the controller receives nothing.
     for name in [node("b"), NodeName::controller()] {
         assert!(matches!(a.join(name.clone()), Err(Error::NotPermitted(_))), "{name}");
     }
@@ -151,7 +151,7 @@ fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
     assert_eq!(troubles(&mut agent), [Error::NotPermitted("cmd.all".into())]);
     assert_eq!(other.receive(SOON), None);
     assert_refuses_stores(&a, &member);
-    // All of it has changed nothing.
+    // None of this has changed anything.
     acquaint(&mut controller, &mut other);
     other.post(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed)).expect("it works");
     let reply = controller.receive(LONG).expect("not lost");
@@ -171,7 +171,7 @@ fn without_a_certificate_of_the_fleet_nobody_comes_in() {
     let mixed = roomy(ServerAccess::to(fleet.address(), Some(FleetCredentials { authority, ..foreign })));
     let refused = NatsFabric::new(mixed).expect("a runtime").join(node("a")).err();
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "of another fleet: {refused:?}");
-    // A node that was taken out is out.
+    // A removed node is cut off.
     let members = ["a", "c"].map(|name| fleet.member(name));
     let mut connected = members.each_ref().map(|member| join(&fabric(member), &member.name));
     for member in &members {
@@ -183,9 +183,9 @@ fn without_a_certificate_of_the_fleet_nobody_comes_in() {
     for connected in &mut connected {
         assert!(!troubles(connected).is_empty(), "it is cut off");
     }
-    // A namesake of the second comes in, and the old certificate is not good for its place.
+    // A namesake of the second node joins, and the old certificate is not valid for its place.
     let namesake = fleet.member("c");
-    // The server looks long for each account that it does not know.
+    // The server searches a long time for each account that it does not know.
     std::thread::scope(|scope| {
         for (member, why) in members.iter().zip(["removed", "an older generation"]) {
             scope.spawn(move || {
@@ -212,7 +212,7 @@ fn neither_a_certificate_without_a_user_nor_a_user_of_another_account_lets_anybo
     assert!(!is_in(None), "a certificate alone");
     let neighbour = fleet.member("b").access().expect("whole").credentials.expect("it has one");
     assert!(!is_in(neighbour.user), "of another node of the fleet");
-    // Claims are what is signed: of another fleet, or changed.
+    // The signature covers the claims: those of another fleet and changed ones are refused.
     let elsewhere = Fleet::new(program).member("a").access().expect("whole").credentials.expect("it has one");
     assert!(!is_in(elsewhere.user), "of another operator");
     let parts: Vec<&str> = user.split('.').collect();
@@ -239,8 +239,8 @@ fn a_certificate_is_renewed_without_a_line_as_long_as_its_node_is_in_the_fleet()
     assert!(matches!(enrol::renew(&renewed), Err(enrol::Error::Refused(_))), "removed");
 }
 
-/// Whoever holds the server can publish anything: here somebody with the controller's certificate and no key, and
-/// somebody who writes down what the controller says.
+/// An attacker that holds the server can publish anything: here a client with the controller's certificate and no key,
+/// and one that records the controller's messages.
 #[test]
 fn what_is_forged_or_replayed_changes_nothing() {
     let Some(program) = program() else { return };

@@ -1,4 +1,4 @@
-//! A server of our own, in a directory that goes with it.
+//! A message server of our own, in a directory that is deleted with it.
 
 use packetrig_fleet::fabric::{Fabric as _, ResultInlet as _};
 use packetrig_fleet::message::RunId;
@@ -12,16 +12,16 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Room for results: enough for two of the largest segments.
+/// Size limit of results: enough for two of the largest segments.
 pub(crate) const RESULTS_ROOM: usize = 1 << 20;
 
-/// A server and what it keeps.
+/// A running server and its data.
 pub(crate) struct Server {
     pub(crate) broker: MessageServer,
     _place: TempDir,
 }
 
-/// The program, or `None` for a caller who has none and is told.
+/// Finds the program, or says why it is missing and returns `None`.
 pub(crate) fn program() -> Option<PathBuf> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     PROGRAM.get_or_init(install).clone()
@@ -39,7 +39,7 @@ fn install() -> Option<PathBuf> {
     None
 }
 
-/// Who reads run `r` there.
+/// The readers of run `r` at this inlet.
 pub(crate) fn reader(fabric: &NatsFabric, name: &str) -> NatsIncoming {
     let mut incoming = fabric.incoming(name).expect("it opens");
     incoming.read_run(&RunId("r".into()), &BTreeSet::new()).expect("nobody else reads it");
@@ -51,7 +51,7 @@ pub(crate) fn say(what: &str) {
     eprintln!("{what}");
 }
 
-/// What a server without certificates is started with.
+/// Setup of a server without certificates.
 pub(crate) fn setup(program: PathBuf, place: &TempDir) -> BrokerSetup {
     BrokerSetup {
         program: Some(program),
@@ -64,7 +64,7 @@ pub(crate) fn setup(program: PathBuf, place: &TempDir) -> BrokerSetup {
 }
 
 impl Server {
-    /// Without certificates: everybody may do everything.
+    /// Access without certificates: every client has all rights.
     pub(crate) fn open(program: PathBuf) -> Self {
         let place = TempDir::new().expect("a place for the server");
         let broker = MessageServer::start(setup(program, &place)).expect("the server starts");

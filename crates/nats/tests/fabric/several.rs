@@ -1,4 +1,4 @@
-//! Several controllers on one fleet with certificates and seals: what one does changes nothing for the others.
+//! Several controllers on one fleet with certificates and seals: one controller changes nothing for the others.
 
 use crate::fleet::{Fleet, fabric, node};
 use crate::server::program;
@@ -26,7 +26,7 @@ fn hello(answers: Option<u64>) -> MessageBody {
     MessageBody::Hello(Box::new(NodeHello { answers: answers.map(Nonce), ..NodeHello::default() }))
 }
 
-/// What comes until all of `wanted` has come, however slowly, and nothing more does.
+/// Collects messages until all of `wanted` have come, however slowly, and checks that no more do.
 fn hear_all(at: &mut NatsEndpoint, wanted: &[MessageBody]) -> Vec<MessageBody> {
     let mut heard: Vec<MessageBody> = Vec::new();
     while let Some(missing) = wanted.iter().find(|body| !heard.contains(body)) {
@@ -42,7 +42,7 @@ fn hear(at: &mut NatsEndpoint, wanted: &MessageBody) {
     assert!(heard, "{wanted:?} does not come");
 }
 
-/// The node hears this command, which makes the controller its leader.
+/// Sends the node this command, which makes the controller its leader.
 fn lead(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint, head: &MessageHead) {
     controller.listen_to(&[agent.name().clone()]).expect("it may");
     controller
@@ -84,15 +84,15 @@ fn a_roll_call_of_a_second_controller_changes_no_letter_of_the_first_ones_nodes(
     let heard = hear_all(&mut first, &of_leader);
     assert!(!heard.contains(&hello(Some(42))), "that was for the other one");
     assert_eq!([first.refused(), second.refused()], [0, 0], "nothing was wrong with any of it");
-    // The node is not told again and again of a controller that does not lead it.
+    // The node is not called again and again by a controller that does not lead it.
     assert_eq!(agent.receive(SOON), None);
-    // Nor does it change anything that the second one tells it what is stored, or lists it as one of its own too late.
+    // A watermark of the second controller changes nothing either.
     let mark = packetrig_fleet::message::StoredWatermark { run: RunId("old".into()), attempt: 1, below: 3 };
     second.post(&node("a"), MessageBody::Stored(mark.clone())).expect("it may");
     hear(&mut agent, &MessageBody::Stored(mark));
     say(&mut agent, &of_leader[..1]);
     hear(&mut first, &of_leader[0]);
-    // A higher epoch does: from then on the node speaks to the second one.
+    // A higher epoch does: from then on the node answers the second controller.
     first.stop_listening_to(&[node("a")]);
     let of_next = head("next", 6);
     lead(&mut second, &mut agent, &of_next);
@@ -155,7 +155,7 @@ fn consumers_of_two_runs_read_disjoint_segments_and_late_ones_of_a_third_stay() 
         }
         assert!(reader.collect(SOON).is_none(), "what is of another run does not come");
     }
-    // As long as nobody reads it, it stays; the one that does gets all of it.
+    // Unread segments stay; the controller that reads them gets all of them.
     drop(readers);
     let mut collecting = own[2].incoming("collect").expect("it opens");
     let waiting = collecting.waiting_runs().expect("it may");
@@ -165,7 +165,7 @@ fn consumers_of_two_runs_read_disjoint_segments_and_late_ones_of_a_third_stay() 
     assert_eq!(late, [0, 1, 2, 3]);
 }
 
-/// A controller that was stopped for long does not get back what was taken from it.
+/// A reader that was paused for long does not regain a run that another one took over.
 #[test]
 fn a_reader_that_was_replaced_confirms_and_reads_nothing_more() {
     let Some(program) = program() else { return };

@@ -1,4 +1,4 @@
-//! A slow link to the server: every connection through it receives so many bytes a second and no more.
+//! A slow link to the server: every connection through it gets a fixed number of bytes per second.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes that are carried in one go.
+/// Bytes that are forwarded at a time.
 const PIECE: u32 = 16 << 10;
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -46,7 +46,7 @@ impl Drop for SlowLink {
     }
 }
 
-/// Until either side ends it; the threads end with the connection.
+/// Forwards until either side ends; the threads end with the connection.
 fn carry_both_ways(near: TcpStream, server: SocketAddr, pause: Duration) {
     near.set_nonblocking(false).expect("it can");
     let far = TcpStream::connect(server).expect("the server is there");
@@ -61,7 +61,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, pause: Duration) {
         if to.write_all(&piece[..length]).is_err() {
             break;
         }
-        // A short piece takes a short time.
+        // A short piece takes a proportionally short time.
         std::thread::sleep(pause * u32::try_from(length).expect("short") / PIECE);
     }
     for end in [from, to] {

@@ -1,4 +1,4 @@
-//! A certificate of the fleet in a client that is not ours, and a certificate that may hear and say everything.
+//! A foreign client with a certificate of the fleet, and one whose certificate permits everything.
 
 use crate::fleet::Fleet;
 use async_nats::{Client, HeaderMap, Message};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A certificate of the fleet in somebody else's client.
+/// A certificate of the fleet in a foreign client.
 pub(crate) struct Stranger {
     pub(crate) runtime: tokio::runtime::Runtime,
     pub(crate) client: Client,
@@ -23,14 +23,14 @@ impl Stranger {
         Self::with(fleet, member, credentials).expect("let in")
     }
 
-    /// One that may hear and say everything.
+    /// A client that may publish and receive everything.
     pub(crate) fn witness(fleet: &Fleet, member: &FleetMembership) -> Self {
         let (credentials, _) = fleet.authority.controller().expect("it has keys");
         let credentials = FleetCredentials { user: Some(unlimited_user(fleet)), ..credentials };
         Self::with(fleet, member, credentials).expect("let in")
     }
 
-    /// With these credentials, if the server takes them.
+    /// Connects with these credentials, if the server accepts them.
     pub(crate) fn with(
         fleet: &Fleet,
         member: &FleetMembership,
@@ -76,7 +76,7 @@ impl Stranger {
         self.runtime.block_on(sending).expect("it is sent");
     }
 
-    /// Publishes as much as the server takes until it is over, 4 GiB at most; how many bytes.
+    /// Publishes as much as the server takes until the end, 4 GiB at most; returns the bytes.
     pub(crate) fn flood(&self, subjects: &[&str], payload: usize, over: &AtomicBool) -> u64 {
         let payload = bytes::Bytes::from(vec![b'x'; payload]);
         let mut sent = 0;
@@ -97,14 +97,14 @@ impl Stranger {
         self.runtime.block_on(self.client.flush()).expect("the server is there");
     }
 
-    /// Says again what somebody else said.
+    /// Repeats a recorded message.
     pub(crate) fn repeat(&self, message: Message) {
         let headers = message.headers.unwrap_or_default();
         let sending = self.client.publish_with_headers(message.subject, headers, message.payload);
         self.runtime.block_on(sending).expect("it is sent");
     }
 
-    /// Keeps every message that it hears at `at`.
+    /// Keeps every message at `at`.
     pub(crate) fn listen(&self, at: &str) -> Overheard {
         let overheard = Overheard::default();
         let (kept, client, at) = (Arc::clone(&overheard.0), self.client.clone(), at.to_owned());
@@ -118,7 +118,7 @@ impl Stranger {
         overheard
     }
 
-    /// Waits until the server has taken everything that was sent: it answers in order.
+    /// Waits until the server has taken all sent messages: it answers in order.
     pub(crate) fn prove(&self) {
         let client = self.client.clone();
         self.runtime.block_on(async move {
@@ -130,17 +130,17 @@ impl Stranger {
     }
 }
 
-/// What a stranger has heard at a subject. Whoever a message is for may have it long before.
+/// Messages that a stranger has received at a subject. The intended receiver may have them long before.
 #[derive(Default)]
 pub(crate) struct Overheard(Arc<Mutex<Vec<Message>>>);
 
 impl Overheard {
-    /// All that it has heard by now.
+    /// All messages that it has received by now.
     pub(crate) fn so_far(&self) -> Vec<Message> {
         self.0.lock().expect("whole").clone()
     }
 
-    /// The first `count` messages of those that are `wanted`, as soon as they are there.
+    /// The first `count` messages that are `wanted`, as soon as they have come.
     pub(crate) fn wait_for(&self, count: usize, wanted: fn(&Message) -> bool) -> Vec<Message> {
         let so_far = || self.so_far().into_iter().filter(wanted).take(count).collect::<Vec<_>>();
         let heard = (0..1000).map(|_| so_far()).find(|heard| {
@@ -155,7 +155,7 @@ impl Overheard {
     }
 }
 
-/// The controller's user, allowed to say and hear everything: as somebody would be who has taken over the server.
+/// The controller's user, with the right to publish and receive everything: as an attacker that has taken over the server.
 fn unlimited_user(fleet: &Fleet) -> String {
     let secret =
         std::fs::read_to_string(fleet.place.path().join("authority/accounts.key")).expect("it is there");
