@@ -45,7 +45,7 @@ pub struct LatencyLimit {
     pub limit: Nanos,
 }
 
-/// Who is taken to have caused it when a port that is up loses its carrier.
+/// The assumed cause when a port that is up loses its carrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CarrierLossCause {
@@ -73,8 +73,8 @@ impl FromStr for CarrierLossCause {
     }
 }
 
-/// Limits that a run must keep to pass. A share is of the frames that are expected of a stream. A figure without a limit is reported, not
-/// judged.
+/// Limits that a run must keep to pass. A share is a share of the frames that are expected of a stream. A figure
+/// without a limit is reported, not judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AcceptanceCriteria {
@@ -99,12 +99,12 @@ pub struct AcceptanceCriteria {
     pub min_rate: Option<Share>,
     /// Sent frames that receivers can verify. With a smaller share there is no PASS.
     pub min_verified: Share,
-    /// How late a frame may leave. With later ones there is no PASS.
+    /// Most lateness of a frame. With later frames there is no PASS.
     pub max_late: Nanos,
     /// Largest time between the starts of senders on different nodes.
     pub max_skew: Option<Nanos>,
-    /// Who is taken to have caused it when a port that is up loses its carrier. No limit, but it decides which losses count
-    /// against one.
+    /// The assumed cause when a port that is up loses its carrier. It is no limit, but it decides which
+    /// losses count against one.
     pub carrier_loss: CarrierLossCause,
 }
 

@@ -1,6 +1,6 @@
 //! Emulated devices: interfaces with addresses that answer on a port, unknown to the kernel.
 //!
-//! It resolves no address. A [`DeviceNeighbour`] says which MAC address an interface must ask for; the engine asks.
+//! This module resolves no address. A [`DeviceNeighbour`] says which MAC address an interface must ask for; the engine asks.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,9 +15,9 @@ pub fn mac_text(mac: Mac) -> String {
 /// An emulated Ethernet interface on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInterface {
-    /// Its name in the plan.
+    /// Name of the interface in the plan.
     pub name: String,
-    /// The device it belongs to.
+    /// Name of the device that it belongs to.
     pub device: String,
     /// Index of its port.
     pub port: usize,
@@ -37,7 +37,7 @@ pub struct VlanTag {
 /// An address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAddress {
-    /// Its name in the plan.
+    /// Name of the address in the plan.
     pub name: String,
     pub ip: IpAddr,
     /// Bits of its network.
@@ -60,7 +60,7 @@ pub struct DeviceNeighbour {
 }
 
 impl DeviceAddress {
-    /// Whether `other` is in the same network.
+    /// True if `other` is in the same network.
     pub fn reaches(&self, other: IpAddr) -> bool {
         match (self.ip, other) {
             (IpAddr::V4(a), IpAddr::V4(b)) => self.is_host_part(u128::from(a.to_bits() ^ b.to_bits()), 32),
@@ -69,7 +69,7 @@ impl DeviceAddress {
         }
     }
 
-    /// Whether bits in which two addresses of `bits` bits differ are all behind the prefix.
+    /// True if bits in which two addresses of `bits` bits differ are all behind the prefix.
     fn is_host_part(&self, differing: u128, bits: u8) -> bool {
         // A shift by 128 bits (IPv6 with prefix 0) has no result and counts as equal: ::/0 has every address.
         let host = u32::from(bits.saturating_sub(self.prefix));

@@ -3,7 +3,7 @@
 //! Hostile input is refused early: size, depth and number of nodes are limited, aliases count with all that they expand to (so a
 //! "billion laughs" document is refused, not expanded), duplicate keys and a second document are errors.
 //!
-//! It knows nothing of plans.
+//! This module does not know the structure of a plan.
 
 use crate::PlanProblem;
 use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Span as Mark};
@@ -24,7 +24,8 @@ pub struct TextPosition {
 }
 
 impl TextPosition {
-    /// The position of a value. Of several lines only the first counts: enough to find it, short enough to show.
+    /// The position of a value. For a value of several lines only the first line counts: enough to find it,
+    /// short enough to show.
     fn of(mark: &Mark, text: &str) -> Self {
         let start = mark.start.byte_offset().unwrap_or(0);
         let mut end = mark.end.byte_offset().unwrap_or(start).max(start);
@@ -47,7 +48,7 @@ impl TextPosition {
         PlanProblem { span: Some(self.span), position: Some(self.position), ..problem }
     }
 
-    /// An error at this position, which ends the reading.
+    /// An error at this position, which stops the reading.
     fn refuse(self, message: impl Into<String>) -> PlanProblem {
         self.locate(PlanProblem::error("", message))
     }

@@ -31,7 +31,7 @@ pub struct StreamExplanation {
     pub sizes: String,
     /// All its frames; absent if it sends until stopped.
     pub frames: Option<u64>,
-    /// All its bytes, FCS included, from the mean size; absent as `frames` is.
+    /// Total bytes, FCS included, computed from the mean size; absent if `frames` is absent.
     pub bytes: Option<u64>,
     /// Frames per second.
     pub frame_rate: FrameRate,
@@ -39,7 +39,7 @@ pub struct StreamExplanation {
     pub l2_rate: BitRate,
     /// Layer 1 bits per second.
     pub l1_rate: BitRate,
-    /// From start to the end of the last frame's slot; absent as `frames` is.
+    /// Time from the start to the end of the last frame's slot; absent if `frames` is absent.
     pub lasts: Option<Nanos>,
     /// Its rate and duration, in words.
     pub rhythm: String,
@@ -65,7 +65,7 @@ pub struct PortExplanation {
     pub location: String,
     /// `None` if unknown.
     pub speed: Option<BitRate>,
-    /// Most that all its streams together send, at layer 1.
+    /// Highest total rate of its streams, at layer 1.
     pub sends_l1: BitRate,
     /// Number of streams that it sends and that it receives.
     pub streams: (usize, usize),
@@ -184,7 +184,7 @@ fn tag(stream: &Stream) -> String {
             .into();
     };
     let size = &template.spec().size;
-    // A larger frame has room for at least the same tag, so the smallest and the largest tell about all sizes between them.
+    // A larger frame has space for at least the same tag, so the smallest and the largest size decide for all sizes between.
     match (template.tag_form(size.min()), template.tag_form(size.max())) {
         (Some(TagForm::Full), _) => "full: loss, order, corruption and latency of every frame".into(),
         (Some(TagForm::Short), Some(TagForm::Short)) => {
@@ -253,7 +253,7 @@ fn display(form: ValueForm, value: u128) -> String {
     match form {
         ValueForm::Number | ValueForm::Checksum => value.to_string(),
         ValueForm::Mac => {
-            // Of the 16 bytes of a u128, the last six are the MAC address.
+            // The MAC address is in the last six of the 16 bytes of a u128.
             let bytes = value.to_be_bytes();
             bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
         }

@@ -1,7 +1,7 @@
 //! A document that is read once, and the plan of a run, which grows by documents.
 //!
-//! The types say how far a document is: a [`SentDocument`] is a message's, a [`PlanDocument`] was read here, and a [`PlanGrowth`] is what it
-//! makes of the plan under way. Code that gets one of the last two has no text that it could read again.
+//! The types say how far a document is processed. A [`SentDocument`] is in a message, a [`PlanDocument`] was read here, and a
+//! [`PlanGrowth`] is its effect on the plan under way. Code with one of the last two has no text that it could read again.
 
 use crate::PlanProblems;
 use crate::model::{BoundPlan, Plan, ReadOptions};
@@ -45,7 +45,7 @@ impl SentDocument {
         &self.text
     }
 
-    /// The document with its plan. It is read here only if the sender is another process, or has read it in another way.
+    /// The document with its plan. It is read here only if the sender is another process, or has read it with other options.
     pub fn read(&self, reading: ReadOptions) -> Result<PlanDocument, PlanProblems> {
         match &self.read {
             Some(read) if read.reading == reading => Ok(read.clone()),
@@ -66,7 +66,7 @@ impl Default for SentDocument {
     }
 }
 
-// Whether it was read already does not matter to what it says.
+// Two documents with the same text are equal, whether or not they were read already.
 impl PartialEq for SentDocument {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -105,7 +105,8 @@ impl<'de> Deserialize<'de> for SentDocument {
     }
 }
 
-/// The plan of a run under way. Each side of a run, controller and agent, has one in its process; everybody else there gets the plan from it.
+/// The plan of a run under way. Each side of a run, controller and agent, has one in its process; all other code there
+/// gets the plan from it.
 ///
 /// A newer plan is proposed first. It becomes the plan only when the change is made everywhere.
 #[derive(Clone, Debug)]
@@ -114,14 +115,14 @@ pub struct GrowingPlan {
     proposed: Option<Arc<Plan>>,
 }
 
-/// What a newer plan makes of the plan of a run.
+/// The effect of a newer plan on the plan of a run.
 #[derive(Clone, Debug)]
 pub struct PlanGrowth {
     newer: Arc<Plan>,
     grown: Arc<Plan>,
     /// The index of each stream of the newer plan in the grown one.
     indices: Vec<usize>,
-    /// How many streams the plan had before.
+    /// Number of streams that the plan had before.
     known: usize,
 }
 
@@ -134,7 +135,8 @@ impl GrowingPlan {
         &self.current
     }
 
-    /// What `newer`, which has the same ports, would make of the plan. A proposal that was neither accepted nor dropped is dropped.
+    /// Computes the effect of `newer`, which has the same ports. An earlier proposal that was neither accepted
+    /// nor dropped is dropped.
     pub fn propose(&mut self, newer: &Arc<Plan>) -> PlanGrowth {
         let mut grown = Plan::clone(&self.current);
         let indices = grown.grow(newer);
@@ -143,7 +145,7 @@ impl GrowingPlan {
         PlanGrowth { newer: Arc::clone(newer), grown, indices, known: self.current.streams.len() }
     }
 
-    /// The change is made. Says whether the plan has grown by it.
+    /// Makes the proposal the current plan. Returns whether there was one.
     pub fn accept(&mut self) -> bool {
         let proposed = self.proposed.take();
         let has_grown = proposed.is_some();
@@ -151,7 +153,7 @@ impl GrowingPlan {
         has_grown
     }
 
-    /// The change is not made: the plan stays as it is.
+    /// Drops the proposal: the plan stays as it is.
     pub fn drop_proposal(&mut self) {
         self.proposed = None;
     }
@@ -170,8 +172,8 @@ impl PlanGrowth {
 }
 
 impl BoundPlan {
-    /// The grown plan with schedules. `newer` is the newer plan, bound to the same links. `None` if this plan is not the one that grows: then
-    /// indices would not mean the same streams.
+    /// The grown plan with schedules. `newer` is the newer plan, bound to the same links. `None` if this plan is not
+    /// the one that grows: then indices would mean other streams.
     pub fn grown(&self, growth: &PlanGrowth, newer: &Self) -> Option<Self> {
         if self.streams.len() != growth.known {
             return None;

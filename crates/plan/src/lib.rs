@@ -4,8 +4,8 @@
 //! is proof that packetrig can run the document. [`Plan::bind`] computes what depends on the link (percentages, byte gaps), when the speeds
 //! of the ports are known.
 //!
-//! It opens no file and no socket. Unknown or unsupported fields are refused by path, harmless tuning fields give a warning; nothing is
-//! ignored silently.
+//! It opens no file and no socket. Unknown or unsupported fields are refused by path, and harmless tuning fields give a
+//! warning. No field is ignored silently.
 #![forbid(unsafe_code)]
 
 pub mod criteria;

@@ -19,13 +19,13 @@ use packetrig_wire::header::FieldSetting;
 use packetrig_wire::pattern::FieldPattern;
 use std::sync::Arc;
 
-/// Everything a run needs to know.
+/// All parameters of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub ports: Vec<Port>,
     /// Interfaces of emulated devices.
     pub interfaces: Vec<DeviceInterface>,
-    /// Whether these begin to answer and to ask as soon as their ports are open.
+    /// True if these begin to answer and to ask as soon as their ports are open.
     pub auto_start: bool,
     /// A stream's index is its number in the test tag.
     pub streams: Vec<Stream>,
@@ -41,7 +41,7 @@ pub struct Plan {
 pub struct Stream {
     /// Position of its rate in the document, where a load that the link cannot carry is reported.
     pub place: TextPosition,
-    /// Its name: the flow's, with the pair of interfaces if the flow has several.
+    /// Its name: the flow's name, with the pair of interfaces if the flow has several.
     pub name: String,
     /// Index of its flow in the document.
     pub flow: usize,
@@ -71,7 +71,7 @@ pub struct FlowShare {
 impl FlowShare {
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// How many of `frames` frames it sends.
+    /// Number of frames that this part sends of `frames` frames.
     const fn share(self, frames: u64) -> u64 {
         // The first `frames % of` parts send one frame more, so that all parts add up to `frames`.
         frames / self.of + (self.index < frames % self.of) as u64
@@ -86,7 +86,7 @@ pub enum InterFrameGap {
     Time(Nanos),
 }
 
-/// How long a stream sends.
+/// Duration of a stream, with its pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamDuration {
     pub amount: StreamAmount,
@@ -108,7 +108,7 @@ pub enum StreamAmount {
         /// Number of bursts; 0 = until stopped.
         bursts: u64,
         packets: u64,
-        /// From the end of one burst to the next.
+        /// Pause from the end of one burst to the next.
         between: InterFrameGap,
     },
 }
@@ -119,11 +119,11 @@ pub struct WantedMetrics {
     /// Frames carry the test tag.
     pub enable: bool,
     pub latency: bool,
-    /// Copies expected per sent frame, in thousandths: 1000 unless OTG's `rx_tx_ratio` says otherwise.
+    /// Copies expected for each sent frame, in thousandths: 1000 unless OTG's `rx_tx_ratio` says otherwise.
     pub rx_per_tx_thousandths: u64,
 }
 
-/// A capture of what ports receive.
+/// A capture of the frames that ports receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedCapture {
     /// Its name in the plan.
@@ -132,7 +132,7 @@ pub struct PlannedCapture {
     pub format: CaptureFormat,
     /// Most bytes of a frame that are kept.
     pub snap_len: Option<u32>,
-    /// Whether to overwrite the oldest frames when the capture is full (default), or to stop.
+    /// True to overwrite the oldest frames when the capture is full (default), false to stop.
     pub overwrite: bool,
     pub filter: FrameFilter,
 }
@@ -160,14 +160,14 @@ impl Plan {
         Self::read_with(text, ReadOptions::default())
     }
 
-    /// As [`Self::read`], with options.
+    /// Reads a document with options, like [`Self::read`].
     pub fn read_with(text: &str, options: ReadOptions) -> Result<Self, PlanProblems> {
         crate::read::plan(text, options)
     }
 }
 
 impl Stream {
-    /// Its frames with the MAC address that it awaited. Frames that await none stay as they are.
+    /// Its frames with the MAC address that it awaited. Frames that await none stay unchanged.
     pub fn frames_to(&self, mac: Mac) -> Result<FrameOrigin, packetrig_wire::Error> {
         let Some(template) = self.awaits.and_then(|_| self.frames.template()) else {
             return Ok(self.frames.clone());

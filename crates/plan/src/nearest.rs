@@ -1,16 +1,16 @@
 //! Finds the known name that the user most likely meant.
 
-/// With more names, or a longer word, there is no hint: a hint must not cost more than reading the document.
+/// Limits of hints. A hint must not cost more than reading the document.
 const MOST_NAMES: usize = 100;
 const LONGEST_WORD: usize = 100;
 
-/// A name with few wrong, missing, additional or swapped letters; or one that is an abbreviation of the other.
+/// Finds a name with few wrong, missing, additional or swapped letters, or one that abbreviates the other.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if known.len() > MOST_NAMES || word.len() > LONGEST_WORD {
         return None;
     }
-    // One wrong letter, and one more per four letters: more would suggest names that have nothing to do with the word.
-    // Of several names at the same distance the alphabetically first one counts, so the hint never changes.
+    // One wrong letter, and one more for every four letters: more would suggest unrelated names. Among several names at
+    // the same distance the alphabetically first one counts, so the hint never changes.
     let (distance, best) = known.iter().map(|other| (edits(word, other), *other)).min()?;
     if distance <= 1 + word.chars().count() / 4 {
         return Some(best);
@@ -19,7 +19,7 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     by_initials.copied().or_else(|| shortest_expansion(word, known))
 }
 
-/// Whether a word is the first letters of the words in a name: `ttl` of `time_to_live`.
+/// True if a word is the first letters of the words in a name: `ttl` of `time_to_live`.
 fn is_initials(word: &str, name: &str) -> bool {
     let initials = name.split('_').filter_map(|part| part.chars().next());
     // Without an underscore, a single letter would match every name that begins with it.
@@ -35,7 +35,7 @@ fn shortest_expansion<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         .copied()
 }
 
-/// Whether `short` has two letters or more of `long`, in order, from the first one on: `src` of `source`.
+/// True if `short` has two letters or more of `long`, in order, from the first one on: `src` of `source`.
 fn is_abbreviation(short: &str, long: &str) -> bool {
     let mut rest = long.chars();
     let starts_alike = short.chars().next() == long.chars().next();

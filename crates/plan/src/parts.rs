@@ -1,5 +1,5 @@
-//! Cuts out the part of a plan that one node of a fleet needs: its own ports, the flows that begin or end there, and the ports at their
-//! other ends. Placeholders count all others, so that ports and flows keep the numbers that they have in the whole plan.
+//! Cuts out the part of a plan that one node of a fleet needs: its own ports, the flows that begin or end there, and the
+//! ports at their other ends. Placeholders count all others, so that ports and flows keep their numbers in the whole plan.
 //!
 //! A part is checked like any document; only [`crate::ReadOptions::part`] allows the placeholders. Its length does not depend on the length
 //! of the plan, except for the sections that name ports of all nodes: devices, captures, layer 1.
@@ -33,7 +33,8 @@ struct FlowText {
 }
 
 impl PlanParts {
-    /// Takes a valid plan. `None` if a flow goes from device to device: the number of its streams depends on all devices.
+    /// Prepares a valid plan for cutting. `None` if a flow goes from device to device: the number of its streams
+    /// depends on all devices.
     pub fn of(document: &str) -> Option<Self> {
         let root = document::parse(document).ok()?;
         let members = object(&root)?;
@@ -150,7 +151,7 @@ struct NamedPorts {
     rx: Vec<String>,
 }
 
-/// `None` if the ends are devices.
+/// The ends of a flow between ports; `None` if the ends are devices.
 fn ends_of(tx_rx: &DocumentNode) -> Option<NamedPorts> {
     let ends = object(tx_rx)?;
     if document::member(ends, "device").is_some() {
@@ -190,7 +191,7 @@ fn scalar(node: &DocumentNode) -> Option<String> {
     if let DocumentValue::Scalar(text) = &node.value { Some(text.clone()) } else { None }
 }
 
-/// A member and the comma behind it.
+/// Writes a member and the comma behind it.
 fn write_member(text: &mut String, name: &str, value: &DocumentNode) {
     write_text(text, name);
     text.push(':');
@@ -227,7 +228,7 @@ fn write_value(text: &mut String, node: &DocumentNode) {
     }
 }
 
-/// Replaces the last comma, if there is one, by the bracket.
+/// Replaces the last comma, if there is one, with the bracket.
 fn close(text: &mut String, bracket: char) {
     if text.ends_with(',') {
         text.pop();
@@ -282,7 +283,7 @@ mod tests {
         format!("options: {{port_options: {{location_preemption: false}}}}\nports:\n{ports}flows:\n{flows}")
     }
 
-    /// What does not depend on where it stands in the text.
+    /// The stream without its position in the text.
     fn essence(stream: &Stream) -> String {
         format!("{:?}", Stream { place: document::TextPosition::default(), ..stream.clone() })
     }

@@ -10,7 +10,7 @@ use packetrig_units::{FrameSize, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-/// What the probes of a plan measure.
+/// The measurement of a plan's probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlannedMethod {
     /// STAMP sessions whose clocks are related, so that there are one-way delays.
@@ -19,9 +19,9 @@ pub enum PlannedMethod {
     Stamp,
     /// Round trips, by echo requests.
     Ping,
-    /// Trains of datagrams that nobody answers.
+    /// Trains of datagrams that get no answer.
     Send,
-    /// The rate of the narrowest link on the way there, by packet pairs to STAMP reflectors.
+    /// The rate of the narrowest link on the forward path, by packet pairs to STAMP reflectors.
     Capacity,
 }
 
@@ -39,12 +39,12 @@ impl PlannedMethod {
         Self::ALL.iter().find(|(_, method)| *method == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether ports that receive probes answer them with a reflector.
+    /// True if ports that receive probes answer them with a reflector.
     pub const fn has_reflectors(self) -> bool {
         matches!(self, Self::OneWay | Self::Stamp | Self::Capacity)
     }
 
-    /// Whether each line has a time of its own in which neither of its ends sends or receives other probes.
+    /// True if each line has a time of its own, in which neither of its ends sends or receives other probes.
     pub const fn is_alone(self) -> bool {
         matches!(self, Self::Capacity)
     }
@@ -55,7 +55,7 @@ impl PlannedMethod {
 pub enum ProbeEnd {
     /// A port of the plan.
     Port(usize),
-    /// A host that belongs to no node. The UDP port counts only for methods that use one.
+    /// A host that belongs to no node. The UDP port is used only by methods that need one.
     Host(SocketAddr),
 }
 
@@ -65,7 +65,7 @@ pub struct PlannedProbeLine {
     /// Index of the sending port.
     pub from: usize,
     pub to: ProbeEnd,
-    /// Its place among the lines of its port, or among all lines if each is alone.
+    /// Its position among the lines of its port, or among all lines if each is alone.
     pub turn: u32,
 }
 
@@ -78,20 +78,20 @@ pub struct ProbePlan {
     pub addresses: BTreeMap<usize, IpAddr>,
     /// UDP port at which the ports of the plan are probed.
     pub port: u16,
-    /// Probes, or trains, of each line; at most, if the answers decide.
+    /// Number of probes, or trains, of each line; an upper bound if the answers decide.
     pub count: u32,
-    /// From one probe or train of a line to the next; at least, if the answers decide.
+    /// Time from one probe or train of a line to the next; a lower bound if the answers decide.
     pub interval: Nanos,
-    /// Intervals are drawn at random, with `interval` as their mean.
+    /// True if intervals are drawn at random, with `interval` as their mean.
     pub poisson: bool,
     pub size: FrameSize,
-    /// Probes of a train; of the longest, if the answers decide.
+    /// Probes of a train; of the longest train if the answers decide.
     pub train: u32,
-    /// From one probe of a train to the next.
+    /// Time from one probe of a train to the next.
     pub gap: Nanos,
-    /// How long an answer may take.
+    /// Time within which an answer must arrive.
     pub wait: Nanos,
-    /// How long a line may take that is alone.
+    /// Time limit of a line that is alone.
     pub slot: Nanos,
     /// The release mechanism, if the document names one.
     pub mechanism: Option<String>,
@@ -119,23 +119,23 @@ impl ProbePlan {
         lines.map(|line| line.from).filter(|_| self.method.has_reflectors())
     }
 
-    /// How many lines a port sends.
+    /// Number of lines that a port sends.
     pub fn lines_of(&self, port: usize) -> u32 {
         clamp_to_u32(self.lines_from(port).count() as u64)
     }
 
-    /// Probes that a line sends in 1000 s at most, if it goes on for that long.
+    /// Most probes that a line sends in 1000 s, if it lasts that long.
     pub fn probes_in_1000_s(&self) -> u64 {
         let rounds = 1_000_000_000_000 / self.interval.as_u64().max(1);
         rounds.saturating_mul(self.train.into())
     }
 
-    /// How many lines come one after the other.
+    /// Number of turns: lines in different turns are sent one after the other.
     pub fn turns(&self) -> u32 {
         self.lines.iter().map(|line| line.turn.saturating_add(1)).max().unwrap_or(0)
     }
 
-    /// From the start to the end of the last train of a line, without the wait for answers.
+    /// Time from the start to the end of the last train of a line, without the wait for answers.
     pub fn length(&self) -> Nanos {
         if self.method.is_alone() {
             return Nanos::new(self.slot.as_u64().saturating_mul(self.turns().into()));
@@ -144,7 +144,7 @@ impl ProbePlan {
         Nanos::new(rounds.saturating_add(self.train_length().as_u64()))
     }
 
-    /// From the first to the last probe of a train.
+    /// Time from the first to the last probe of a train.
     pub fn train_length(&self) -> Nanos {
         Nanos::new(self.gap.as_u64().saturating_mul(self.train.saturating_sub(1).into()))
     }
@@ -160,6 +160,7 @@ pub(crate) fn lines(from: &[usize], to: &[ProbeEnd]) -> Vec<PlannedProbeLine> {
         let own = to.iter().position(|end| *end == ProbeEnd::Port(*port));
         let (before, after) = to.split_at(own.map_or(0, |own| own + 1));
         let others = after.iter().chain(before).filter(|end| **end != ProbeEnd::Port(*port));
+        // A port that a list names twice still has one line to each end.
         let new = others.filter(|end| seen.insert((*port, **end)));
         lines.extend((0..).zip(new).map(|(turn, to)| PlannedProbeLine { from: *port, to: *to, turn }));
     }

@@ -1,4 +1,4 @@
-//! Problems of a document: all at once, each with its position and what to do.
+//! Problems of a document: all at once, each with its position and a remedy.
 
 use serde::Serialize;
 use std::fmt;
@@ -16,9 +16,9 @@ pub struct PlanProblem {
     pub severity: ProblemSeverity,
     /// JSON path: `flows[0].packet[2].ipv4.src`.
     pub path: String,
-    /// What was found and what is allowed; a lower-case fragment.
+    /// The value that was found and the allowed ones; a lower-case fragment.
     pub message: String,
-    /// What to do, if the message does not say it.
+    /// The remedy, if the message does not say it.
     pub hint: Option<String>,
     /// Byte range in the source text, when it came from text.
     pub span: Option<(usize, usize)>,
@@ -72,12 +72,12 @@ impl fmt::Display for PlanProblem {
     }
 }
 
-/// Why there is no plan: at least one error, perhaps warnings too, in document order.
+/// The reasons why there is no plan: at least one error, perhaps warnings too, in document order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlanProblems(pub Vec<PlanProblem>);
 
 impl PlanProblems {
-    /// The same problems of a text that the user has not written: lines and columns of it would mislead.
+    /// The same problems of a text that the user has not written: its lines and columns would mislead.
     #[must_use]
     pub fn without_places(mut self) -> Self {
         for problem in &mut self.0 {

@@ -1,4 +1,5 @@
-//! Turns command-line flags into a document: the OTG configuration that a user would have written. So runs always start from a document.
+//! Turns command-line flags into a document: the OTG configuration that a user would have written. So all runs
+//! start from a document.
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ pub struct QuickPlan {
     pub ipv6: bool,
 }
 
-/// Which sender sends to which receivers.
+/// The pattern of senders and receivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuickPattern {
     /// Each sender sends every frame to all receivers.
@@ -60,7 +61,7 @@ impl QuickPattern {
         }
     }
 
-    /// Why these numbers of senders and receivers do not fit it.
+    /// The reason why these numbers of senders and receivers do not fit the pattern.
     pub fn objection(self, tx: usize, rx: usize) -> Option<String> {
         match self {
             Self::NToN if tx != rx => {
@@ -122,7 +123,7 @@ pub enum QuickLength {
 
 /// The smallest frames of a mix: 64 bytes, or more if the headers and the whole test tag need more.
 pub fn least_imix_size(has_vlan: bool, is_ipv6: bool) -> FrameSize {
-    /// With FCS.
+    /// Bytes of both headers and the FCS.
     const ETHERNET_AND_UDP: u32 = 14 + 8 + 4;
     let vlan = if has_vlan { 4 } else { 0 };
     let ip = if is_ipv6 { 40 } else { 20 };
@@ -237,7 +238,7 @@ impl QuickPlan {
         if self.streams > 1 { format!("{base} {number}") } else { base }
     }
 
-    /// Whether there is one sender, and all its frames go to the same receivers.
+    /// True if there is one sender, and all its frames go to the same receivers.
     fn is_plain(&self) -> bool {
         self.tx.len() == 1 && (self.pattern != QuickPattern::Mesh || self.rx.len() == 1)
     }

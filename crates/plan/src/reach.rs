@@ -1,7 +1,7 @@
 //! Finds all addresses that the frames of a stream can have as destinations: every MAC and IP address, as far as the plan limits them.
 //!
-//! It does not judge them; the permit of a machine's owner does. Reasons why a frame could go elsewhere (a type that announces an IP packet
-//! where there is none, headers given as bytes, frames of a file) are listed as open.
+//! It does not judge them; the permit of a machine's owner does. Reasons why a frame could go elsewhere are listed as
+//! open: a type that announces an IP packet where there is none, headers given as bytes, frames of a file.
 //!
 //! Invariant: every destination of a frame is in the lists, or the result names a reason that is open.
 
@@ -55,7 +55,7 @@ impl FieldValues {
     fn of(pattern: &FieldPattern, bits: u32) -> Self {
         let mask = if bits >= 128 { u128::MAX } else { (1 << bits) - 1 };
         match pattern {
-            // Values drawn within the field's width stay between its ends.
+            // Values drawn within the field's width stay between the bounds.
             FieldPattern::Random { min, max, .. } if *max <= mask && min <= max => Self::Range(*min, *max),
             FieldPattern::Random { .. } => Self::Range(0, mask),
             _ if pattern.period() <= MOST_VALUES => {

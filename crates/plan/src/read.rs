@@ -1,6 +1,7 @@
 //! Turns the tree into a plan: one file for each part of an OTG configuration.
 //!
-//! Every part notes its problems and goes on, so that a user sees all of them at once. Only a document without errors becomes a plan.
+//! Every part records its problems and continues, so that a user sees all of them at once. Only a document without
+//! errors becomes a plan.
 
 mod capture;
 mod criteria;

@@ -1,4 +1,4 @@
-//! Typed access to the tree. Every problem is noted with its path, and nothing is ignored silently.
+//! Typed access to the tree. Every problem is recorded with its path, and nothing is ignored silently.
 //!
 //! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::close`] reports the others as unknown. Keys that OTG has and
 //! packetrig does not are refused with [`DocumentObject::refuse`].
@@ -151,7 +151,7 @@ pub(crate) struct DocumentObject<'a> {
     pub(crate) item: DocumentItem<'a>,
     members: &'a [(String, TextPosition, DocumentNode)],
     asked: RefCell<Vec<&'static str>>,
-    /// Names of OTG that packetrig refuses, and hints must not suggest.
+    /// Names of OTG that packetrig refuses, and that hints must not suggest.
     refused: RefCell<Vec<&'static str>>,
 }
 

@@ -35,7 +35,7 @@ impl FrameOrigin {
         }
     }
 
-    /// The recording, if it is one.
+    /// The recording, if there is one.
     pub fn recording(&self) -> Option<&PlannedRecording> {
         match self {
             Self::Made(_) => None,
@@ -70,7 +70,7 @@ impl FrameOrigin {
         }
     }
 
-    /// Whether they are sent as fast as the link takes them, without a schedule.
+    /// True if the frames are sent as fast as the link takes them, without a schedule.
     pub fn is_unpaced(&self) -> bool {
         self.recording().is_some_and(|recording| recording.timing == ReplayTiming::Fastest)
     }
@@ -82,23 +82,23 @@ impl From<Arc<FrameTemplate>> for FrameOrigin {
     }
 }
 
-/// A capture file and what to do with it.
+/// A capture file, and how it is replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedRecording {
     pub file: PathBuf,
-    /// When its frames are sent.
+    /// Times at which its frames are sent.
     pub timing: ReplayTiming,
     /// Number of passes; 0 = until stopped.
     pub loops: u64,
     /// Changes of its frames.
     pub rewrite: FrameRewrite,
-    /// Whether frames get the test tag where it fits.
+    /// True if frames get the test tag where it fits.
     pub tagged: bool,
     pub facts: RecordingFacts,
 }
 
 impl PlannedRecording {
-    /// Frames that are sent in all passes together; `u64::MAX` if it is sent until stopped.
+    /// Number of frames in all passes together; `u64::MAX` if it is sent until stopped.
     pub const fn frames_in_all(&self) -> u64 {
         if self.loops == 0 { u64::MAX } else { self.facts.frames.saturating_mul(self.loops) }
     }
@@ -115,13 +115,13 @@ pub struct RecordingFacts {
     pub largest: FrameSize,
     /// The largest frame, without an 802.1Q tag behind its addresses: an interface accepts a tag in addition to its MTU.
     pub largest_untagged: FrameSize,
-    /// From the first frame to the last.
+    /// Time from the first frame to the last.
     pub span: Nanos,
-    /// Whether frames in the file end with their FCS, which the sender computes again.
+    /// True if frames in the file end with their FCS, which the sender computes again.
     pub has_fcs: bool,
 }
 
-/// When the frames of a recording are sent.
+/// Times at which the frames of a recording are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayTiming {
     /// At the times of the recording, faster or slower by a factor.
@@ -182,8 +182,9 @@ fn is_digits(text: &str) -> bool {
 }
 
 impl PlannedRecording {
-    /// When a frame that was recorded `since_first` after the first one is due in pass `pass`, from the start of the run. Between two passes
-    /// is the mean distance of frames. The time is computed from the origin, so that it does not drift.
+    /// The due time, from the start of the run, of a frame in pass `pass` that was recorded `since_first` after the
+    /// first one. The pause between two passes is the mean distance of frames. The time is computed from the origin, so
+    /// that it does not drift.
     pub fn due(&self, pass: u64, since_first: Nanos) -> Nanos {
         let ReplayTiming::Recorded(speed) = self.timing else { return Nanos::ZERO };
         speed.scaled(self.passes(pass).saturating_add(since_first.as_u64().into()))

@@ -13,8 +13,8 @@ use std::net::IpAddr;
 
 /// A change of an open run. Streams and ports are given by index.
 ///
-/// `D` says how far the document of [`PlanChange::Replan`] is: in a message it is a [`SentDocument`], where it was read a
-/// [`PlanDocument`], and for a rig a [`PlanGrowth`](crate::PlanGrowth).
+/// `D` says how far the document of [`PlanChange::Replan`] is processed: a [`SentDocument`] in a message, a
+/// [`PlanDocument`] where it was read, and a [`PlanGrowth`](crate::PlanGrowth) for a rig.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanChange<D = SentDocument> {
@@ -31,7 +31,7 @@ pub enum PlanChange<D = SentDocument> {
     Replan(D),
     /// Begin or end the captures of these ports. A capture that begins discards its earlier frames.
     Capture { ports: Vec<usize>, on: bool },
-    /// Emulated interfaces answer and ask for their neighbours, or do neither.
+    /// Start or stop the emulated interfaces: their answers, and their questions for neighbours.
     Protocols { on: bool },
     /// Have emulated interfaces send echo requests. The counts that follow report the results.
     Ping(Vec<PingRequest>),
@@ -65,12 +65,12 @@ impl<D> PlanChange<D> {
         })
     }
 
-    /// Whether it makes new takes, which receivers must know before the senders begin with them.
+    /// True if it makes new segments of streams, which receivers must know before the senders begin with them.
     pub const fn makes_takes(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Resume(_) | Self::Replan(_))
     }
 
-    /// Whether streams begin with it; all of them begin at the same time.
+    /// True if streams begin with it; all of them begin at the same time.
     pub const fn begins(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Resume(_))
     }
@@ -83,7 +83,7 @@ impl From<PlanChange<PlanDocument>> for PlanChange {
     }
 }
 
-/// The frame at which a stream was held: receivers on other nodes must know it for the take that follows.
+/// The frame at which a stream was held: receivers on other nodes must know it for the next segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldStream {
     pub stream: usize,

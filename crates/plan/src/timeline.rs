@@ -12,7 +12,7 @@ pub enum SendPattern {
     Endless,
     /// Stops after this many frames.
     Frames(u64),
-    /// All frames that are due within this time after the first.
+    /// All frames that are due within this time after the first frame.
     Within(Nanos),
     /// Bursts of `frames` at the stream's rate, `pause` between the end of a burst's last frame slot and the next burst.
     Bursts {
@@ -28,13 +28,13 @@ pub enum SendPattern {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamTimeline {
     pub rate: FrameRate,
-    /// From the start of the run to frame 0.
+    /// Time from the start of the run to frame 0.
     pub delay: Nanos,
     pub shape: SendPattern,
 }
 
 impl StreamTimeline {
-    /// When frame `n` is due, from the start of the run.
+    /// Due time of frame `n`, from the start of the run.
     pub fn due(&self, n: u64) -> Nanos {
         match self.shape {
             SendPattern::Bursts { frames, pause, .. } => {
@@ -104,7 +104,7 @@ impl StreamTimeline {
         u128::from(self.rate.due(bursts.saturating_mul(frames)).as_u64()) + pauses
     }
 
-    /// When the last slot ends, from the start of the run; `None` if it sends until stopped.
+    /// End of the last slot, from the start of the run; `None` if the stream sends until stopped.
     pub fn end(&self) -> Option<Nanos> {
         match self.shape {
             // The stream holds its time limit to the end, although its last frame is due earlier.

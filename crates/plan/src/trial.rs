@@ -1,4 +1,4 @@
-//! Documents of trials: the traffic of a plan, or of flags, at another load and for another time.
+//! Documents of trials: the traffic of a plan, or of flags, at another load and for another duration.
 //!
 //! A trial keeps ports, addresses and the share of each flow. It replaces rates, durations and, if asked, sizes. So a trial
 //! is an ordinary document, and its run is an ordinary run.
@@ -23,10 +23,10 @@ const COARSE: f64 = 100_000.0;
 pub struct TrialTraffic {
     document: Value,
     reading: ReadOptions,
-    /// Of each port, where it is known.
+    /// Speed of each port, where it is known.
     speeds: Vec<Option<BitRate>>,
     flows: Vec<FlowLoad>,
-    /// In the order of the plan.
+    /// Loads of the streams, in the order of the plan.
     streams: Vec<StreamLoad>,
     senders: Vec<LoadedSender>,
 }
@@ -37,11 +37,11 @@ struct FlowLoad {
     /// Frames per second of each direction: a flow that is `bidirectional` sends them twice.
     rate: f64,
     directions: u32,
-    /// The one size of its frames, if they have one.
+    /// The single size of its frames, if they have one.
     size: Option<FrameSize>,
 }
 
-/// What one trial sends.
+/// The traffic of one trial.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialShape {
     /// Size of all frames, FCS included; `None` keeps the sizes of the plan.
@@ -49,11 +49,11 @@ pub struct TrialShape {
     /// Frames per second, all flows and directions together.
     pub frames_per_second: f64,
     pub length: TrialAmount,
-    /// Frames per second that follow at once, and for how long.
+    /// A second load in frames per second that follows at once, and its duration.
     pub then: Option<(f64, Nanos)>,
 }
 
-/// How much a trial sends.
+/// The length of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialAmount {
     Time(Nanos),
@@ -62,7 +62,7 @@ pub enum TrialAmount {
 }
 
 impl TrialTraffic {
-    /// The traffic of a document. `speeds` has the speed of each port, where it is known.
+    /// The traffic of a document. `speeds` returns the speed of each port, where it is known.
     pub fn of_document(
         text: &str,
         reading: ReadOptions,
@@ -123,7 +123,7 @@ impl TrialTraffic {
     }
 }
 
-/// Why a stream cannot be sent at another load.
+/// The reason why a stream cannot be sent at another load.
 fn refusal(stream: &crate::Stream) -> Option<PlanProblem> {
     let why = if matches!(stream.duration.amount, StreamAmount::Bursts { .. }) {
         "sends bursts; a test method needs a constant rate"
@@ -140,7 +140,7 @@ fn refusal(stream: &crate::Stream) -> Option<PlanProblem> {
     )))
 }
 
-/// The flow at the load that follows: it begins when the first one ends.
+/// The flow at the second load: it begins when the first one ends.
 fn follow_up(flow: &Value, rate: Value, first: &TrialAmount, time: Nanos) -> Value {
     let mut next = flow.clone();
     let name = flow.get("name").and_then(Value::as_str).unwrap_or("stream");
@@ -196,7 +196,7 @@ fn fixed_size(size: Option<&Value>) -> Option<FrameSize> {
     }
 }
 
-/// The document as JSON. Scalars that are numbers or booleans in YAML become such.
+/// The document as JSON. Scalars that are numbers or booleans in YAML become JSON numbers and booleans.
 fn value_of(node: &DocumentNode) -> Value {
     match &node.value {
         DocumentValue::Null => Value::Null,

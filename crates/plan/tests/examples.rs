@@ -1,4 +1,4 @@
-//! Every example can be run as it is: read without a warning, and its rates fit its links.
+//! Every example can be run unchanged: it is read without a warning, and its rates fit its links.
 
 use packetrig_plan::{Plan, explain::explain};
 use packetrig_units::BitRate;

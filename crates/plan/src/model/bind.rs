@@ -1,4 +1,4 @@
-//! What depends on the links of a plan: schedules from rates and gaps, and whether a port can carry its streams.
+//! Values that depend on the links of a plan: schedules from rates and gaps, and the check that ports can carry their streams.
 
 use super::{FlowShare, InterFrameGap, MeanSize, Plan, Stream, StreamAmount};
 use crate::timeline::{SendPattern, StreamTimeline};
@@ -9,7 +9,7 @@ use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
 #[derive(Clone, Debug)]
 pub struct BoundPlan {
     pub plan: Plan,
-    /// In the order of the plan's streams.
+    /// Schedules, in the order of the plan's streams.
     pub streams: Vec<BoundStream>,
     /// Speed of each port, if known.
     pub speeds: Vec<Option<BitRate>>,
@@ -17,13 +17,14 @@ pub struct BoundPlan {
 
 #[derive(Clone, Copy, Debug)]
 pub struct BoundStream {
-    /// When each frame is due.
+    /// Time at which each frame is due.
     pub timeline: StreamTimeline,
     /// The speed of its link is not known here, so the schedule is a guess, good enough for receiving.
     pub assumed: bool,
 }
 
-/// Assumed speed of a link that reports none, to guess the duration of a stream that is sent as fast as possible, or by another node.
+/// Assumed speed of a link that reports none. It estimates the duration of a stream that is sent as fast as possible,
+/// or by another node.
 const FAST: BitRate = BitRate::new(10_000_000_000);
 
 impl Plan {
@@ -33,8 +34,8 @@ impl Plan {
         self.bind_part(speeds, &|_| true)
     }
 
-    /// As [`Self::bind`], on a node that has only the ports for which `is_here` is true. Streams from other nodes may get an assumed
-    /// schedule.
+    /// Binds a part of a plan, like [`Self::bind`], on a node that has only the ports for which `is_here` is true.
+    /// Streams from other nodes may get an assumed schedule.
     pub fn bind_part(
         self,
         speeds: &[Option<BitRate>],
@@ -94,17 +95,17 @@ impl Plan {
         over.collect()
     }
 
-    /// What the streams of a port send together, at layer 1.
+    /// Total rate of the streams of a port, at layer 1.
     fn load(&self, streams: &[BoundStream], port: usize) -> BitRate {
         let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| stream.tx == port);
-        // An unpaced stream takes what the link has left.
+        // An unpaced stream takes only the remaining capacity of the link.
         let loads = of_port
             .filter(|(stream, _)| !stream.frames.is_unpaced())
             .map(|(stream, bound)| stream.l1_rate(bound.timeline.rate).bits_per_second());
         BitRate::new(loads.fold(0, u64::saturating_add))
     }
 
-    /// The names of the flows that a port sends; if there are many, only the first ones.
+    /// The names of the flows that a port sends; of many flows, only the first ones.
     fn senders_on(&self, port: usize) -> String {
         let names: Vec<&str> = self
             .streams
@@ -195,8 +196,8 @@ impl InterFrameGap {
 
 impl FlowShare {
     /// Its part of a flow's schedule. All parts together have exactly the flow's frames, each at the flow's time.
-    // Part i sends frames i, i + of, …: it starts when frame i is due, at a rate of 1/of. Bursts must divide evenly, or frames of one burst
-    // would belong to another part's burst.
+    // Part i sends frames i, i + of, …: it starts when frame i is due, at a rate of 1/of. Bursts must divide evenly, or
+    // frames of one burst would belong to another part's burst.
     fn deal(self, whole: StreamTimeline) -> Result<StreamTimeline, String> {
         if self.of == 1 {
             return Ok(whole);

@@ -1,4 +1,4 @@
-//! The ports of a plan, and where they are.
+//! The ports of a plan, and their locations.
 
 use packetrig_units::BitRate;
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ impl fmt::Display for PortLocation {
 }
 
 impl PortLocation {
-    /// Stands for a location that is not known yet. No interface has this name.
+    /// A placeholder for a location that is not known yet. No interface has this name.
     pub const fn unsettled() -> Self {
         Self { namespace: None, interface: String::new() }
     }
@@ -66,7 +66,7 @@ pub enum PortHost {
 /// A network interface used for test traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its name in the plan.
+    /// Name of the port in the plan.
     pub name: String,
     pub site: PortHost,
     /// Its interface on that machine.
@@ -75,7 +75,7 @@ pub struct Port {
     pub speed: Option<BitRate>,
     /// MTU that the document requests.
     pub mtu: Option<u32>,
-    /// Whether it receives all frames (default yes).
+    /// True if it receives all frames (default yes).
     pub promiscuous: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Flags become documents, and those become plans that mean what the flags say.
+//! Flags become documents, and those become plans with the meaning of the flags.
 
 use super::*;
 use crate::Plan;

@@ -1,4 +1,4 @@
-//! Documents as people write them: block YAML.
+//! Writes documents as people do: block YAML.
 
 use serde_json::{Map, Value};
 

@@ -5,7 +5,7 @@ use crate::reader::{DocumentItem, DocumentObject};
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// The criteria of a document; those that it does not name have their defaults.
+/// The criteria of a document; missing ones have their defaults.
 pub(super) fn criteria(config: &DocumentObject<'_>) -> AcceptanceCriteria {
     let mut criteria = AcceptanceCriteria::default();
     let Some(object) = config.object("x_criteria") else { return criteria };

@@ -24,7 +24,7 @@ const PROTOCOLS: &[&str] = &[
 /// OTG's names of tag protocol identifiers.
 const TPIDS: &[(&str, u16)] =
     &[("x8100", 0x8100), ("x88A8", 0x88a8), ("x9100", 0x9100), ("x9200", 0x9200), ("x9300", 0x9300)];
-/// Most tags of an interface: the receive filter looks at no more.
+/// Most tags of an interface: the receive filter checks no more.
 const MOST_TAGS: usize = 4;
 
 /// The devices of a document.

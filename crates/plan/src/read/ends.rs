@@ -27,7 +27,7 @@ pub(super) struct FlowEndpoint {
 pub(super) struct EndpointPair {
     pub(super) from: FlowEndpoint,
     pub(super) to: FlowEndpoint,
-    /// It is of the opposite direction, so its headers are reversed.
+    /// True for the opposite direction, whose headers are reversed.
     pub(super) is_reverse: bool,
     /// Its share of the frames of this direction.
     pub(super) part: crate::FlowShare,

@@ -114,7 +114,7 @@ struct FlowGap {
     frames: FrameOrigin,
 }
 
-/// In a part of a plan: the flows that this placeholder stands for.
+/// The flows that this placeholder in a part of a plan stands for.
 fn flows_elsewhere(
     item: &DocumentItem<'_>,
     options: ReadOptions,
@@ -225,7 +225,7 @@ fn recipe(object: &DocumentObject<'_>, context: HeaderContext, metrics: WantedMe
     Some(FlowOrigin::Recipe(FlowRecipe { spec, rate: rate?, duration: duration? }))
 }
 
-/// Frames of the stream with this number.
+/// Makes the frames of the stream with this number.
 fn made(
     item: &DocumentItem<'_>,
     spec: FrameSpec,

@@ -31,7 +31,7 @@ pub(super) fn headers(flow: &DocumentObject<'_>, context: HeaderContext) -> Vec<
 fn header(item: &DocumentItem<'_>, context: HeaderContext) -> Option<PacketHeader> {
     let union = item.object()?;
     let mut words: Vec<&'static str> = HeaderKind::ALL.iter().map(|kind| kind.name()).collect();
-    // The choice must know these words, so that the error says "not supported" and not "unknown".
+    // The choice must accept these words, so that the error is "not supported" and not "unknown".
     words.extend(UNSUPPORTED);
     union.do_not_suggest(UNSUPPORTED);
     let choice = union.choice(&words, "ethernet");
@@ -139,7 +139,7 @@ fn flat(header: &mut PacketHeader, object: &DocumentObject<'_>, prefix: &str, co
     }
 }
 
-/// Values that in OTG mean "compute this field".
+/// True for values that mean "compute this field" in OTG.
 fn is_placeholder(kind: HeaderKind, field: &FieldDef, setting: &FieldSetting) -> bool {
     let literal = match setting {
         FieldSetting::Pattern(FieldPattern::Value(value)) => *value,

@@ -1,5 +1,5 @@
-//! The headers of a device flow for one pair of interfaces: takes values that the document leaves open from the interfaces, gives the
-//! pair its share of varying values, and reverses the headers of the opposite direction.
+//! The headers of a device flow for one pair of interfaces: takes missing values from the interfaces, gives the pair
+//! its share of varying values, and reverses the headers of the opposite direction.
 
 use super::ends::{EndpointPair, FlowEndpoint, NamedEnds};
 use crate::FlowShare;
@@ -45,7 +45,7 @@ pub(super) fn headers_for_pair(
     Ok(PairHeaders { headers, awaits })
 }
 
-/// The header with the values of its part of the frames.
+/// The header with the values of this part of the frames.
 fn dealt(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String> {
     // Frame n of part i is frame n * of + i of the flow, and must have that frame's values: all pairs together then send exactly the
     // values that the document asks for.
@@ -67,8 +67,8 @@ fn dealt(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String>
     Ok(mine)
 }
 
-/// Reverses the direction: addresses and ports change places. MAC addresses do only if the document gives both; otherwise those of the
-/// interfaces are used.
+/// Reverses the direction: addresses and ports change places. MAC addresses do only if the document gives both;
+/// otherwise those of the interfaces are used.
 fn reverse(headers: &mut [PacketHeader]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
     for (index, header) in headers.iter_mut().enumerate() {
@@ -81,7 +81,7 @@ fn reverse(headers: &mut [PacketHeader]) {
                 header.unset("dst");
             }
             HeaderKind::Ipv4 | HeaderKind::Ipv6 => swap(header, "src", "dst"),
-            // The destination port of a tunnel says what it contains, in both directions.
+            // The destination port of a tunnel announces its content, in both directions.
             HeaderKind::Udp if kinds.get(index + 1) == Some(&HeaderKind::Vxlan) => {}
             HeaderKind::Udp | HeaderKind::Tcp => {
                 fill_in(header, "src_port");
@@ -176,8 +176,8 @@ fn address_of<'a>(
     })
 }
 
-/// The first receiver of the frames: the destination itself within the network, else the gateway. Without IP, it is the other interface.
-/// Sets its MAC address if that is known; otherwise returns the neighbour that must be asked.
+/// The first receiver of the frames: the destination itself within the network, otherwise the gateway; without IP, the
+/// other interface. Sets its MAC address if that is known; otherwise returns the neighbour that must be asked.
 fn next_hop(
     headers: &mut [PacketHeader],
     pair: &EndpointPair,

@@ -50,7 +50,7 @@ fn port_at(name: String, place: site::PortPlace) -> Port {
 /// Most ports of a part of a plan.
 const MOST_PORTS: usize = 1 << 16;
 
-/// In a part of a plan: the number of ports or flows of other nodes that a placeholder stands for, at most `most`.
+/// The number of ports or flows of other nodes that a placeholder in a part of a plan stands for, at most `most`.
 pub(super) fn elsewhere(object: &DocumentObject<'_>, options: ReadOptions, most: usize) -> Option<usize> {
     if !options.part {
         return None;

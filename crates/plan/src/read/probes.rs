@@ -12,24 +12,24 @@ use std::str::FromStr;
 
 /// Most lines of a plan: a mesh of 100 ports has 9900.
 const MOST_LINES: usize = 10_000;
-/// Most probes of all lines of a port. Each has a record in the memory of its node until the end.
+/// Most probes of all lines of a port. Each has a record in the memory of its node until the end of the run.
 const MOST_PROBES: u64 = 2_000_000;
 /// A train is released in one piece of work, so it may not be longer than a lease allows (`SendGate`: 10 ms).
 const LONGEST_TRAIN: Nanos = Nanos::from_millis(10);
-/// The port of STAMP (RFC 8762), where hosts of others are expected to have their reflectors.
+/// The port of STAMP (RFC 8762), at which foreign hosts are expected to have their reflectors.
 const STAMP_PORT: u16 = 862;
-/// Where the nodes of a fleet have theirs: it needs no right, and leaves the port of STAMP to a reflector that is there anyway.
+/// The port of the reflectors of a fleet. It needs no privilege, and leaves the port of STAMP to an existing reflector.
 const REFLECTOR_PORT: u16 = 18_620;
-/// Trains that an estimate of a capacity needs before its pairs, with longer pauses between them.
+/// Trains that an estimate of a capacity sends before its pairs, with longer pauses between them.
 const FIRST_TRAINS: u32 = 60;
-/// Fewer pairs give no answer.
+/// An estimate needs at least this many pairs.
 const FEWEST_PAIRS: u32 = 10;
 /// A shorter train does not show how a path spreads it.
 const SHORTEST_LONGEST: u32 = 8;
 /// The port that discards datagrams (RFC 863).
 const DISCARD_PORT: u16 = 9;
 
-/// The probes of a document, if it has some.
+/// The probes of a document, if it has any.
 pub(super) fn probes(
     config: &DocumentObject<'_>,
     options: ReadOptions,
@@ -91,7 +91,7 @@ fn read(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan {
     }
 }
 
-/// What a document need not say.
+/// Defaults of a document.
 struct Usual {
     count: u64,
     size: u64,
@@ -107,7 +107,7 @@ impl Usual {
     }
 }
 
-/// Time for the trains that find out how a path behaves, for the pairs, and for a last answer.
+/// Time for the trains that find out how a path behaves, for the pairs, and for the last answer.
 const fn usual_slot(count: u32, interval: Nanos, wait: Nanos) -> Nanos {
     let trains = count.saturating_add(FIRST_TRAINS) as u64;
     Nanos::new(interval.as_u64().saturating_mul(trains).saturating_add(wait.as_u64()))
@@ -166,7 +166,7 @@ fn time(object: &DocumentObject<'_>, name: &'static str, usual: Nanos) -> Nanos 
     object.get(name).and_then(|item| parsed(&item)).unwrap_or(usual)
 }
 
-/// What only all members together show.
+/// Checks rules that concern several members together.
 fn check(object: &DocumentObject<'_>, plan: &ProbePlan) {
     let item = &object.item;
     if plan.interval == Nanos::ZERO {

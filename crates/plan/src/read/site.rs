@@ -48,14 +48,14 @@ pub(super) fn of(
     Some(found)
 }
 
-/// Why a location is invalid.
+/// The reason why a location is invalid.
 struct InvalidPlace {
     message: String,
     hint: String,
 }
 
 impl InvalidPlace {
-    /// Of a location that has none of the forms of a fleet.
+    /// An error for a location that has none of the forms of a fleet.
     fn in_fleet(message: String) -> Self {
         Self { message, hint: FLEET_FORMS.to_owned() }
     }
@@ -93,7 +93,8 @@ fn in_fleet(text: &str) -> Result<PortPlace, InvalidPlace> {
     Ok(PortPlace { site: PortHost::Node(node.to_owned()), location })
 }
 
-/// Whether it can be the name of a node or a label. They are also parts of message subjects and certificates, so they have no dots.
+/// True for a possible name of a node or a label. Names are also parts of message subjects and certificates, so
+/// they have no dots.
 fn is_name(text: &str) -> bool {
     let is_word = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     is_word && !text.is_empty() && text.len() <= LONGEST
@@ -102,7 +103,7 @@ fn is_name(text: &str) -> bool {
 /// The form of a label, in words.
 pub const LABEL_FORM: &str = "a word or `key=value`, of letters, digits, `-` and `_`";
 
-/// Whether it can be a label of a port or node: a word, or a key with a value.
+/// True for a possible label of a port or node: a word, or a key with a value.
 pub fn is_label(text: &str) -> bool {
     let parts_are_names = match text.split_once('=') {
         Some((key, value)) => is_name(key) && is_name(value),

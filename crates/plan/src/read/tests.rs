@@ -34,7 +34,7 @@ fn rate(members: &str) -> FrameRate {
     plan(members).bind(&[Some(BitRate::new(10_000_000_000)); 2]).unwrap().streams[0].timeline.rate
 }
 
-/// What snappi really sends: defaults of touched objects filled in, numbers of 64 bits as text.
+/// A document as snappi sends it: defaults of touched objects filled in, numbers of 64 bits as text.
 const SNAPPI: &str = r#"{"ports":[{"name":"p1","location":"veth-a"},{"name":"p2","location":"veth-z"}], "flows":[{"name":"f1",
   "tx_rx":{"choice":"port","port":{"tx_name":"p1","rx_names":["p2"]}}, "rate":{"choice":"pps","pps":"50"}, "size":{"choice":"fixed","fixed":128},
   "packet":[{"choice":"ethernet","ethernet":{}},{"choice":"ipv4","ipv4":{}},
@@ -305,7 +305,7 @@ fn a_flood_of_problems_is_cut_and_counted() {
     let problems = errors(&many);
     assert_eq!(problems.len(), 1001);
     assert_eq!(problems[1000].message, "4000 more problems are not listed");
-    // Warnings give way to errors, so that what stops the plan is among those listed.
+    // Warnings give way to errors, so that the errors are among the listed problems.
     let warned: Vec<String> =
         (0..2000).map(|n| format!("- {{name: l{n}, port_names: [a], media: copper}}")).collect();
     let problems = errors(&format!("{}layer1:\n{}\nbad: 1\n", with(""), warned.join("\n")));

@@ -1,4 +1,4 @@
-//! How the load of a trial is divided among flows, directions and senders, and how high it may be.
+//! Divides the load of a trial among flows, directions and senders, and limits it.
 
 use super::{FlowLoad, TrialTraffic, set_size};
 use crate::model::{BoundPlan, MeanSize, Plan};
@@ -15,12 +15,12 @@ pub(super) struct StreamLoad {
     pub(super) rate: f64,
 }
 
-/// A port that sends, and its part of every load.
+/// A sending port, and its share of every load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedSender {
     /// Name of the port in the plan.
     pub name: String,
-    /// From 0 to 1.
+    /// Share of the load, from 0 to 1.
     pub share: f64,
 }
 
@@ -60,8 +60,8 @@ impl TrialTraffic {
         &self.senders
     }
 
-    /// The highest load, all senders together, at which no flow has more than its rate in the document and no sender more than
-    /// `of_sender`. With a size, of frames of that size.
+    /// The highest load, all senders together, at which no flow exceeds its rate in the document and no sender exceeds
+    /// `of_sender`. With `size`, for frames of that size.
     pub fn highest_load(
         &self,
         size: Option<FrameSize>,
@@ -77,7 +77,8 @@ impl TrialTraffic {
         Ok(most.map_or(of_document, |most| most.min(of_document)))
     }
 
-    /// The load, all senders together, at which the sender with the most has this rate. With a size, of frames of that size.
+    /// The load, all senders together, at which the sender with the largest share has this rate. With `size`, for
+    /// frames of that size.
     pub fn load_at(&self, size: Option<FrameSize>, of_sender: Rate) -> Result<f64, PlanProblems> {
         self.load_on(&self.bind_with_size(size)?, of_sender)
     }
@@ -96,7 +97,7 @@ impl TrialTraffic {
     fn load_of_port(&self, bound: &BoundPlan, port: usize, rate: Rate) -> Result<Option<f64>, PlanProblems> {
         let whole = self.full_load();
         let streams = self.streams.iter().zip(&bound.plan.streams).filter(|(stream, _)| stream.tx == port);
-        // What a frame of the load puts on this port: frames, bits of layer 2 and bits of layer 1.
+        // Amounts that one frame of the total load adds to this port: frames, bits of layer 2 and bits of layer 1.
         let (mut frames, mut bits, mut line_bits) = (0.0, 0.0, 0.0);
         for (stream, planned) in streams {
             let share = stream.rate / whole;
@@ -130,7 +131,7 @@ impl TrialTraffic {
             return Ok(FrameSize::MIN);
         }
         if !fits_at(fits) {
-            // Whatever is wrong, it is not the size.
+            // The problem is another one than the size, so it is returned.
             return self.bind_with_size(Some(largest)).map(|_| FrameSize::MIN);
         }
         while fits - too_small > 1 {
@@ -150,8 +151,8 @@ impl TrialTraffic {
         self.bind_document(&document.to_string())
     }
 
-    /// The document of a trial, read and bound as its run will do it: the problems that it has, without places in a text that the
-    /// user has never seen.
+    /// Reads and binds the document of a trial as its run will do it. Its problems have no positions in the text, which
+    /// the user has never seen.
     pub fn check(&self, shape: &super::TrialShape) -> Result<(), PlanProblems> {
         self.bind_document(&self.document(shape)).map(drop)
     }
@@ -162,7 +163,7 @@ impl TrialTraffic {
     }
 }
 
-/// No headers of a plan need more.
+/// The headers of no plan need more.
 const LARGEST_LEAST: u32 = 512;
 
 fn has_room_for_tags(plan: &Plan) -> bool {
