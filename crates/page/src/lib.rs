@@ -1,9 +1,9 @@
-//! Pages for people: a run or a test method as one HTML file that needs no network, and the drawings of it.
+//! HTML pages: a run or a test method as one file that needs no network, and its drawings.
 //!
-//! Everything is text that is made from values: no sockets, no clock, no files except the styles and scripts that are compiled
-//! in. All facts are in the HTML and the SVG; the script only adds sorting, searching, hovering and local times.
+//! Everything is text that is made from values: no sockets, no clock, and no files except the compiled-in styles and
+//! scripts. All facts are in the HTML and the SVG; the script only adds sorting, searching, hovering and local times.
 //!
-//! Invariant: text that comes from outside goes through [`markup::Markup`], which escapes it.
+//! Invariant: text from outside goes through [`markup::Markup`], which escapes it.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The files of the live page, which `packetrig serve` and `packetrig page` serve: HTML, styles and ES modules as they are written.
+//! The files of the live page, which `packetrig serve` and `packetrig page` serve: unprocessed HTML, styles and ES modules.
 
 use crate::STYLE;
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ pub struct LiveFile {
 }
 
 impl LiveFile {
-    /// Changes with its content.
+    /// An entity tag: a hash of the content, so that browsers load a changed file again.
     pub fn tag(&self) -> String {
         let digest: [u8; 32] = Sha256::digest(self.body.as_bytes()).into();
         digest.map(|byte| format!("{byte:02x}")).concat()

@@ -1,10 +1,10 @@
-//! HTML and SVG as text that cannot be broken by what it shows: every text and every value of an attribute is escaped.
+//! HTML and SVG whose structure no content can break: all texts and attribute values are escaped.
 
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Names of attributes with their values. The names are ours; the values are escaped.
+/// Names of attributes with their values. The names are constants of ours; the values are escaped.
 pub type Attributes<'a> = &'a [(&'a str, &'a str)];
 
 /// Text of a page. Only whole elements and escaped text can be added.
@@ -16,7 +16,7 @@ impl Markup {
         Self::default()
     }
 
-    /// Begins an element; [`Self::close`] ends it.
+    /// Starts an element; [`Self::close`] ends it.
     pub fn open(&mut self, tag: &'static str, attributes: Attributes<'_>) -> &mut Self {
         self.begin_tag(tag, attributes);
         self.0.push('>');
@@ -30,25 +30,25 @@ impl Markup {
         self
     }
 
-    /// An element without content: `<br>`, `<meta …>`, or of a drawing.
+    /// Adds an element without content: `<br>`, `<meta …>`, or one of a drawing.
     pub fn empty(&mut self, tag: &'static str, attributes: Attributes<'_>) -> &mut Self {
         self.begin_tag(tag, attributes);
         self.0.push_str("/>");
         self
     }
 
-    /// An element that contains a text.
+    /// Adds an element that contains a text.
     pub fn element(&mut self, tag: &'static str, attributes: Attributes<'_>, text: &str) -> &mut Self {
         self.open(tag, attributes).text(text).close(tag)
     }
 
-    /// Text, escaped.
+    /// Adds text, escaped.
     pub fn text(&mut self, text: &str) -> &mut Self {
         self.0.push_str(&escape(text));
         self
     }
 
-    /// Anything that shows itself, escaped.
+    /// Adds the text of a value, escaped.
     pub fn show(&mut self, value: impl fmt::Display) -> &mut Self {
         self.text(&value.to_string())
     }
@@ -58,7 +58,7 @@ impl Markup {
         self
     }
 
-    /// An element that contains whatever `fill` adds.
+    /// Adds an element with the content that `fill` adds.
     pub fn within(
         &mut self,
         tag: &'static str,
@@ -70,16 +70,16 @@ impl Markup {
         self.close(tag)
     }
 
-    /// Adds text of the program itself as it is: styles and scripts.
+    /// Adds text of the program itself without escaping: styles and scripts.
     pub fn own_text(&mut self, text: &'static str) -> &mut Self {
         self.0.push_str(text);
         self
     }
 
-    /// A value for the page's script, which finds it by its `id`.
+    /// Adds a value for the page's script, which finds it by its `id`.
     pub fn data(&mut self, id: &str, value: &impl Serialize) -> &mut Self {
         self.open("script", &[("type", "application/json"), ("id", id)]);
-        // A value that has no JSON form is a fault of the caller; the page is complete without it.
+        // A value without a JSON form is an error of the caller; the page is complete without it.
         let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
         self.0.push_str(&escape_json(&json));
         self.close("script")
@@ -106,8 +106,8 @@ impl Markup {
     }
 }
 
-/// Text that shows itself and changes nothing in HTML, neither between tags nor in a quoted attribute. Control characters, which
-/// HTML does not allow, and the marks that turn the direction of text become visible signs.
+/// Escapes text for HTML, both between tags and in a quoted attribute. Control characters, which HTML does not allow,
+/// and marks that change the direction of text become visible signs.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| replacement(c).is_some()) {
         return Cow::Borrowed(text);
@@ -130,7 +130,7 @@ const fn replacement(c: char) -> Option<&'static str> {
         '"' => Some("&quot;"),
         '\'' => Some("&#39;"),
         '\n' | '\t' | '\r' => None,
-        // Control characters; and marks that would turn around the text beside a name.
+        // Control characters, and marks that would reverse the text beside a name.
         '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
             Some("\u{fffd}")
         }
@@ -138,7 +138,7 @@ const fn replacement(c: char) -> Option<&'static str> {
     }
 }
 
-/// JSON that can stand in a script element: nothing in it ends the element or a line of the script.
+/// Escapes JSON for a script element: nothing in it ends the element or a line of the script.
 fn escape_json(json: &str) -> String {
     json.replace('<', "\\u003c")
         .replace('>', "\\u003e")

@@ -1,11 +1,11 @@
-//! Numbers as people read them, always with their unit. The page's script writes the same forms (`assets/report.js`).
+//! Numbers in the form that people read, always with their unit. The page's script writes the same forms (`assets/report.js`).
 
 use packetrig_units::Nanos;
 
 /// Narrow space that does not break: between groups of digits, and between a number and its unit.
 const THIN: char = '\u{202f}';
 
-/// A count with its digits in threes.
+/// A count with its digits in groups of three.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() * 2);
@@ -35,19 +35,19 @@ pub fn time(value: Nanos) -> String {
     format!("{}{THIN}{unit}", decimals(value.as_u64() as f64 / f64::from(scale), 3))
 }
 
-/// A signed time in nanoseconds, as [`time`].
+/// A signed time in nanoseconds, in the form of [`time`].
 pub fn signed_time(ns: i64) -> String {
     let sign = if ns < 0 { "−" } else { "+" };
     format!("{sign}{}", time(Nanos::new(ns.unsigned_abs())))
 }
 
-/// A time that may be below zero, such as a delay between two clocks, as [`time`].
+/// A time that may be negative, such as a delay between two clocks, in the form of [`time`].
 pub fn delay(ns: i64) -> String {
     let sign = if ns < 0 { "−" } else { "" };
     format!("{sign}{}", time(Nanos::new(ns.unsigned_abs())))
 }
 
-/// [`delay`] to three digits, where there is little room.
+/// A [`delay`] with three digits, for small spaces.
 pub fn short_delay(ns: i64) -> String {
     let digits = ns.unsigned_abs().checked_ilog10().unwrap_or(0);
     let step = 10_i64.pow(digits.saturating_sub(2));
@@ -59,7 +59,7 @@ pub fn short_delay(ns: i64) -> String {
 pub fn frame_rate(milli: u64) -> String {
     let whole = count(milli / 1000);
     let fraction = milli % 1000;
-    // Thousandths matter only where there are few frames.
+    // Thousandths matter only for low rates.
     if milli >= 1_000_000 || fraction == 0 {
         return format!("{whole} frames/s");
     }
@@ -88,7 +88,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// [`percent`] with fewer digits where a part is large, for drawings.
+/// A [`percent`] with fewer digits if the part is large, for drawings.
 pub fn short_percent(part: u64, whole: u64) -> String {
     let percent_of = part as f64 * 100.0 / whole.max(1) as f64;
     if part < whole && (1.0..99.99).contains(&percent_of) {
@@ -106,7 +106,7 @@ pub fn bytes(value: u64) -> String {
     }
 }
 
-/// With at most this many decimals, and no zeros at the end.
+/// A number with at most this many decimals, and no zeros at the end.
 pub fn decimals(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -117,7 +117,7 @@ pub fn utc_machine(wall_ns: u64) -> Option<String> {
     Some(zoned(wall_ns)?.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// The same for people.
+/// Nanoseconds since 1970 as a UTC time to the second, for people.
 pub fn utc(wall_ns: u64) -> String {
     zoned(wall_ns).map_or_else(
         || "at an unknown time".to_owned(),

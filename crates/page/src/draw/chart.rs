@@ -19,7 +19,7 @@ const PLOT_HEIGHT: f64 = HEIGHT - TOP - BOTTOM;
 /// Most columns of a series: about one for each unit of the plot's width.
 pub const MOST_COLUMNS: usize = 320;
 
-/// What the values of an axis are. Times show their unit at each mark, the others in the name of the axis.
+/// The quantity of an axis. Times show their unit at each mark, all others in the name of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisUnit {
     Seconds,
@@ -44,12 +44,12 @@ impl AxisUnit {
         }
     }
 
-    /// Whether only whole values have a meaning.
+    /// True if only whole values have a meaning.
     const fn is_whole(self) -> bool {
         matches!(self, Self::Frames | Self::Number)
     }
 
-    /// As the page's script knows it.
+    /// The name of the unit in the page's script.
     const fn name(self) -> &'static str {
         match self {
             Self::Seconds => "s",
@@ -76,13 +76,14 @@ impl Axis {
     fn ticks(&self, wanted: usize) -> Vec<Tick> {
         let mut ticks = self.scale.ticks(wanted);
         if self.unit.is_whole() {
+            // The tolerance allows for rounding errors of the marks.
             ticks.retain(|tick| (tick.value - tick.value.round()).abs() < 1e-6);
         }
         ticks
     }
 }
 
-/// An axis: `latency`, from values in ns.
+/// An axis, such as `latency` with values in ns.
 #[derive(Clone, Debug)]
 pub struct Axis {
     pub name: String,
@@ -90,12 +91,12 @@ pub struct Axis {
     pub scale: Scale,
 }
 
-/// What a mark says besides its position, by its shape.
+/// The meaning of a mark besides its position, shown by its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkShape {
     /// No mark: only the line through it.
     Hidden,
-    /// Just a value.
+    /// A plain value.
     Dot,
     /// Carried without loss: a ring.
     Carried,
@@ -105,7 +106,7 @@ pub enum MarkShape {
     Rig,
 }
 
-/// A point with the text that is shown when a pointer rests on it.
+/// A point, with the text that is shown while a pointer rests on it.
 #[derive(Clone, Debug)]
 pub struct ChartPoint {
     pub x: f64,
@@ -114,28 +115,28 @@ pub struct ChartPoint {
     pub text: String,
 }
 
-/// What is drawn in a chart. `style` from 1 to 5 is a colour together with a dash.
+/// A line of a chart. `style` from 1 to 5 is a colour together with a dash.
 #[derive(Clone, Debug)]
 pub enum ChartLine {
     /// Values over time, one column after the other from 0.
     Series { name: String, style: usize, columns: Columns },
     /// Points, joined in their order if `is_joined`.
     Points { style: usize, points: Vec<ChartPoint>, is_joined: bool, has_steps: bool },
-    /// A constant: what was asked for, or a limit.
+    /// A constant: a requested value, or a limit.
     Level { name: String, style: usize, value: f64 },
 }
 
-/// A part of the x axis that is marked: an outage, a partial second.
+/// A marked part of the x axis: an outage, a partial second.
 #[derive(Clone, Debug)]
 pub struct MarkedSpan {
     pub from: f64,
     pub until: f64,
-    /// Shown when a pointer rests on it.
+    /// Text that is shown while a pointer rests on it.
     pub text: String,
     pub is_partial: bool,
 }
 
-/// A bar of a histogram: so many frames from one value of the x axis to below another.
+/// A bar of a histogram: the frames from one value of the x axis to below another.
 #[derive(Clone, Copy, Debug)]
 pub struct Bar {
     pub from: u64,
@@ -150,10 +151,10 @@ pub struct NamedValue {
     pub value: f64,
 }
 
-/// A chart.
+/// A chart with its axes, lines, bars and marks.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it shows, for readers that see no picture.
+    /// A description for readers that see no picture.
     pub description: String,
     pub x: Axis,
     pub y: Axis,
@@ -168,7 +169,7 @@ impl Chart {
         Self { description, x, y, lines: Vec::new(), spans: Vec::new(), bars: Vec::new(), values: Vec::new() }
     }
 
-    /// The drawing. Series tell their values to the page's script.
+    /// Draws the chart. Series pass their values to the page's script.
     pub fn draw(&self) -> Markup {
         let mut svg = Markup::new();
         let view = format!("0 0 {WIDTH} {HEIGHT}");
@@ -182,6 +183,7 @@ impl Chart {
         ];
         let has_bars = !self.bars.is_empty();
         let has_series = self.lines.iter().any(|line| matches!(line, ChartLine::Series { .. }));
+        // The page's script shows values under the pointer only in charts with these attributes.
         if has_series || has_bars {
             attributes.extend([
                 ("data-plot", plot.as_str()),
@@ -239,8 +241,10 @@ impl Chart {
 
     /// Marks whose texts do not touch each other.
     fn fitting_x_ticks(&self) -> Vec<Tick> {
+        // The largest number of marks that fits is taken.
         for wanted in [6, 5, 4, 3, 2] {
             let ticks = self.x.ticks(wanted);
+            // A character of a mark is about 6.6 units wide.
             let needed = |tick: &Tick| self.x.unit.mark(tick.value).chars().count() as f64 * 6.6 + 10.0;
             let fits = ticks.windows(2).all(|pair| {
                 let room = (pair[1].position - pair[0].position) * PLOT_WIDTH;
@@ -250,7 +254,7 @@ impl Chart {
                 return ticks;
             }
         }
-        // Only the ends of a short logarithmic axis.
+        // Only the ends of a short logarithmic axis have room.
         let ticks = self.x.ticks(2);
         ticks.first().into_iter().chain(ticks.last().filter(|_| ticks.len() > 1)).copied().collect()
     }
@@ -311,7 +315,7 @@ impl Chart {
         svg.element("title", &[], &point.text).close("path");
     }
 
-    /// A step for each column; where a column has several values, up and down between its extremes.
+    /// Draws a step for each column; in a column with several values, a line up and down between its extremes.
     fn draw_series(&self, svg: &mut Markup, name: &str, style: usize, columns: &Columns) {
         let width = columns.step as f64;
         let mut path = FormattedText::default();
@@ -325,7 +329,7 @@ impl Chart {
             let x = coordinate(self.x_at(index as f64 * width));
             let (low, high) =
                 (coordinate(self.y_at(column.low as f64)), coordinate(self.y_at(column.high as f64)));
-            // Zigzag: the line goes on from the extreme at which the last column ended.
+            // Zigzag: the line continues from the extreme at which the last column ended.
             let (first, second) = if is_down { (&low, &high) } else { (&high, &low) };
             is_down = !is_down;
             match &pen {
@@ -354,6 +358,7 @@ impl Chart {
             ("data-low", &low),
         ];
         let high = columns.listed(|column| column.high);
+        // Without `data-high`, the page's script takes `data-low` for both.
         if !columns.is_flat() {
             attributes.push(("data-high", &high));
         }
@@ -362,7 +367,7 @@ impl Chart {
 
     fn draw_span(&self, svg: &mut Markup, span: &MarkedSpan) {
         let x = self.x_at(span.from);
-        // An outage of a microsecond is a line, not nothing.
+        // Drawn with a minimum width: an outage of a microsecond must be visible.
         let width = (self.x_at(span.until) - x).max(1.5);
         let class = if span.is_partial { "partial" } else { "outage" };
         let (x, width) = (coordinate(x), coordinate(width));
@@ -370,7 +375,7 @@ impl Chart {
         svg.open("rect", &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
         svg.element("title", &[], &span.text).close("rect");
         if !span.is_partial {
-            // A sign besides the colour: a mark above the plot.
+            // A mark above the plot, so that outages are not recognised by colour alone.
             let mark = format!("M{x} {}l-4-7h8z", coordinate(TOP));
             svg.empty("path", &[("class", "outage-mark"), ("d", &mark)]);
         }
@@ -386,7 +391,7 @@ impl Chart {
         let mut list = FormattedText::default();
         for (index, bar) in self.bars.iter().enumerate() {
             let (left, right) = (self.x_at(bar.from as f64), self.x_at(bar.below as f64));
-            // A single frame is seen even where the axis begins.
+            // Drawn with a minimum height: a single frame must be visible where the axis begins.
             let height = (base - self.y_at(bar.frames as f64)).max(1.0);
             let width = (right - left).max(0.8);
             let [x, height, width] = [left, height, width].map(coordinate);
@@ -407,10 +412,12 @@ impl Chart {
         for value in &self.values {
             let x = self.x_at(value.value);
             let width = value.name.chars().count() as f64 * 6.4 + 6.0;
+            // A name that fits into no row overlaps in the last one.
             let row = ends.iter().position(|end| *end < x).unwrap_or(2);
             ends[row] = x + width;
             let path = format!("M{} {TOP}v{PLOT_HEIGHT}", coordinate(x));
             svg.empty("path", &[("class", "value-line"), ("d", &path)]);
+            // Near the right edge a name is written to the left of its line.
             let is_at_end = x + width > WIDTH;
             let class = if is_at_end { "value-name end" } else { "value-name" };
             let x = if is_at_end { x - 3.0 } else { x + 3.0 };

@@ -1,4 +1,4 @@
-//! Series made short for drawing: the least and the greatest value of each column, so that no extreme is lost.
+//! Shortens series for drawing: keeps the least and the greatest value of each column, so that no extreme is lost.
 
 /// The least and the greatest value of some neighbouring samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,13 +12,14 @@ pub struct Extremes {
 pub struct Columns {
     /// Samples in each column; the last one may have fewer.
     pub step: usize,
-    /// `None` where nothing was measured.
+    /// `None` for columns without a measured value.
     pub values: Vec<Option<Extremes>>,
 }
 
 impl Columns {
-    /// At most `most` columns of these samples.
+    /// Divides these samples into at most `most` columns.
     pub fn of(samples: &[Option<u64>], most: usize) -> Self {
+        // Rounded up, so that there are at most `most` columns.
         let step = samples.len().div_ceil(most.max(1)).max(1);
         let values = samples.chunks(step).map(|column| {
             let known = column.iter().flatten();
@@ -28,7 +29,7 @@ impl Columns {
         Self { step, values: values.collect() }
     }
 
-    /// The greatest value of all.
+    /// The greatest value of all columns.
     pub fn high(&self) -> Option<u64> {
         self.values.iter().flatten().map(|column| column.high).max()
     }
@@ -37,7 +38,7 @@ impl Columns {
         self.values.iter().flatten().map(|column| column.low).min()
     }
 
-    /// The values for the page's script: `5 7*3 -` is 5, three times 7, and nothing measured.
+    /// The values for the page's script: `5 7*3 -` is 5, three times 7, and one value that was not measured.
     pub(crate) fn listed(&self, of: impl Fn(Extremes) -> u64) -> String {
         let values: Vec<Option<u64>> = self.values.iter().map(|column| column.map(&of)).collect();
         let mut text = String::with_capacity(values.len() * 4);
@@ -57,7 +58,7 @@ impl Columns {
         text
     }
 
-    /// Whether columns have one value each.
+    /// True if columns have one value each.
     pub(crate) fn is_flat(&self) -> bool {
         self.values.iter().flatten().all(|column| column.low == column.high)
     }

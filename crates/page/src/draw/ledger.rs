@@ -1,7 +1,7 @@
-//! The ledger as a flow from planned to counted frames: where each frame is, and where frames were lost.
+//! The ledger as a flow from planned to counted frames, with the places at which frames were lost.
 //!
-//! The flow is drawn by place and not to scale, because 3 of 10^9 frames would be no pixel. An account that was not measured
-//! is shown as such, never as zero.
+//! The flow is drawn by place and not to scale, because 3 of 10^9 frames would be less than a pixel. An account that
+//! was not measured is shown as such, never as zero.
 
 use super::ledger_picture;
 use crate::markup::Markup;
@@ -9,7 +9,7 @@ use crate::quantity::{count, percent, short_percent};
 use packetrig_fleet::report::LossPlaces;
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount, LedgerImbalance, RULES};
 
-/// Where a part of the flow is.
+/// The place of a part of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowZone {
     Sender,
@@ -17,12 +17,12 @@ pub enum FlowZone {
     Receiver,
 }
 
-/// What an exit means for a frame.
+/// The meaning of an exit for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitKind {
-    /// It never arrived, or not as sent.
+    /// The frame never arrived, or not as sent.
     Lost,
-    /// It is no frame that was expected: a copy, or another's.
+    /// The frame is not an expected one: a copy, or another program's.
     SetAside,
 }
 
@@ -35,7 +35,7 @@ pub struct FlowExit {
     pub kind: ExitKind,
 }
 
-/// Whether the counts on both sides of an exit fit together.
+/// The result of comparing the counts on both sides of an exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowBalance {
     Balanced,
@@ -51,7 +51,7 @@ pub struct FlowStation {
     pub account: LedgerAccount,
     pub frames: Option<u64>,
     pub exits: Vec<FlowExit>,
-    /// Between this station and the next one.
+    /// The balance between this station and the next one.
     pub balance: FlowBalance,
 }
 
@@ -59,14 +59,14 @@ pub struct FlowStation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerFlow {
     pub stations: Vec<FlowStation>,
-    /// Frames of others and copies, which join on the path.
+    /// Frames of other programs and copies, which join on the path.
     pub joined: Vec<FlowExit>,
     pub planned: Option<u64>,
     pub expected: Option<u64>,
     pub lost: Option<u64>,
 }
 
-/// A station, and which rule leads to the next one: its index in [`RULES`]. The path has none.
+/// A station, and the rule that leads to the next one: its index in [`RULES`]. The path has no rule.
 const STATIONS: [(LedgerAccount, Option<usize>); 8] = [
     (LedgerAccount::Planned, Some(0)),
     (LedgerAccount::Built, Some(1)),
@@ -79,7 +79,7 @@ const STATIONS: [(LedgerAccount, Option<usize>); 8] = [
 ];
 
 impl LedgerFlow {
-    /// The flow of these accounts; `places` says what was lost on the path.
+    /// The flow of these accounts; `places` contains the losses on the path.
     pub fn of(ledger: &FrameLedger, imbalances: &[LedgerImbalance], places: &LossPlaces) -> Self {
         let stations = STATIONS.iter().map(|(account, rule)| FlowStation {
             account: *account,
@@ -93,6 +93,7 @@ impl LedgerFlow {
             LedgerAccount::OtherRuns,
             LedgerAccount::Duplicate,
         ];
+        // Frames of other programs are shown only if there were any, unlike losses.
         let joined =
             joined.iter().map(|account| exit(*account, ledger)).filter(|exit| exit.frames.unwrap_or(0) > 0);
         Self {
@@ -104,7 +105,7 @@ impl LedgerFlow {
         }
     }
 
-    /// Both drawings: one for wide pages and paper, one for narrow screens. The page's style shows one of them.
+    /// Draws the ledger twice: for wide pages and paper, and for narrow screens. The page's style shows one of them.
     pub fn draw(&self) -> Markup {
         let mut figure = Markup::new();
         figure.open("figure", &[("class", "ledger")]);
@@ -113,7 +114,7 @@ impl LedgerFlow {
         figure
     }
 
-    /// One sentence for readers that see no picture.
+    /// A sentence for readers that see no picture.
     pub(super) fn describe(&self) -> String {
         let known = self.stations.iter().map(|station| {
             let frames = station.frames.map_or_else(|| "not measured".to_owned(), count);
@@ -123,7 +124,7 @@ impl LedgerFlow {
         format!("Frames from planned to counted: {}. Lost: {lost}.", known.collect::<Vec<_>>().join(", "))
     }
 
-    /// `12 (0.1 %)`, or that it is not known.
+    /// A text like `12 (0.1 %)`, or that the value is not known.
     pub(super) fn share(&self, frames: Option<u64>) -> String {
         match (frames, self.planned) {
             (None, _) => "not measured".to_owned(),
@@ -147,7 +148,7 @@ impl FlowStation {
         }
     }
 
-    /// Whether the device and the path are behind it.
+    /// True if the device and the path are behind this station.
     pub(super) fn is_before_path(&self) -> bool {
         self.account == LedgerAccount::OnWire
     }
@@ -192,7 +193,7 @@ fn balance_of(rule: usize, ledger: &FrameLedger, imbalances: &[LedgerImbalance])
     if is_measured && !is_unchecked { FlowBalance::Balanced } else { FlowBalance::NotChecked }
 }
 
-/// As it is shown.
+/// The displayed name of an account.
 pub const fn account_name(account: LedgerAccount) -> &'static str {
     match account {
         LedgerAccount::Planned => "planned",
@@ -219,7 +220,7 @@ pub const fn account_name(account: LedgerAccount) -> &'static str {
     }
 }
 
-/// What an account counts, in a sentence.
+/// The meaning of an account, in a sentence.
 const fn account_meaning(account: LedgerAccount) -> &'static str {
     match account {
         LedgerAccount::Planned => "The schedule asked for these by the time the sender stopped.",

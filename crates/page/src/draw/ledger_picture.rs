@@ -12,6 +12,7 @@ const TRUNK: f64 = 44.0;
 fn exit_width(frames: u64) -> f64 {
     match frames {
         0 => 0.0,
+        // One frame is 3 units wide, and each factor of ten adds 3.
         _ => (3.0 + (frames as f64).log10() * 3.0).min(24.0),
     }
 }
@@ -19,12 +20,12 @@ fn exit_width(frames: u64) -> f64 {
 const WIDE: f64 = 1520.0;
 const TRUNK_TOP: f64 = 112.0;
 const TRUNK_BASE: f64 = TRUNK_TOP + TRUNK;
-/// Where the stations are. Between the fourth and the fifth is the path.
+/// Positions of the stations. The path is between the fourth and the fifth.
 const STATION_X: [f64; 8] = [64.0, 224.0, 384.0, 544.0, 882.0, 1024.0, 1214.0, 1406.0];
 const FIRST_ROW: f64 = TRUNK_BASE + 52.0;
 const ROW: f64 = 41.0;
 
-/// From left to right.
+/// Draws the ledger from left to right.
 pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
     let rows = flow.stations.iter().map(|station| station.exits.len()).max().unwrap_or(0);
     let height = FIRST_ROW + rows as f64 * ROW + 8.0;
@@ -41,6 +42,7 @@ pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
     ] {
         draw_zone(&mut svg, name, zone, [from, 6.0, until - from, height - 12.0]);
     }
+    // SVG paints in this order: stations and exits cover the trunk.
     for (index, station) in flow.stations.iter().enumerate() {
         if let Some(next) = STATION_X.get(index + 1) {
             draw_wide_trunk(&mut svg, station, &flow.stations[index + 1], STATION_X[index], *next);
@@ -73,7 +75,7 @@ fn draw_zone(svg: &mut Markup, name: &str, zone: FlowZone, [x, y, width, height]
     );
 }
 
-/// Whether nothing is known between two stations.
+/// True if nothing is known between two stations.
 fn is_unknown(from: &FlowStation, to: &FlowStation) -> bool {
     from.frames.is_none() || to.frames.is_none()
 }
@@ -91,7 +93,7 @@ fn draw_wide_trunk(svg: &mut Markup, from: &FlowStation, to: &FlowStation, x: f6
     draw_wide_break(svg, middle, rule);
 }
 
-/// Where a rule of the ledger does not hold.
+/// Marks a rule of the ledger that does not hold.
 fn draw_wide_break(svg: &mut Markup, middle: f64, rule: &str) {
     let mark = format!(
         "M{} {}l12 12m0-12l-12 12",
@@ -146,9 +148,9 @@ fn draw_wide_station(svg: &mut Markup, station: &FlowStation, x: f64) {
     svg.element("text", &[("class", class), ("x", &x), ("y", "77")], &frames);
 }
 
-/// Exits go down. The first one goes deepest, so that no exit crosses the text of another.
+/// Draws the exits downwards. The first one goes deepest, so that no exit crosses the text of another.
 fn draw_wide_exits(svg: &mut Markup, flow: &LedgerFlow, station: &FlowStation, station_x: f64) {
-    // The exits of the path are in its own box.
+    // The exits of the path are in a box of their own.
     let left = if station.is_before_path() { 638.0 } else { station_x + 16.0 };
     let count = station.exits.len();
     for (index, exit) in station.exits.iter().enumerate() {
@@ -207,7 +209,7 @@ fn draw_wide_exit(svg: &mut Markup, exit: &FlowExit, x: f64, y: f64) {
     svg.empty("path", &[("class", &format!("{class}-head")), ("d", &head)]);
 }
 
-/// What joins on the path comes from above.
+/// Draws the frames that join on the path: they come from above.
 fn draw_wide_joined(svg: &mut Markup, flow: &LedgerFlow) {
     if flow.joined.is_empty() {
         return;
@@ -236,12 +238,13 @@ const STATION_HEIGHT: f64 = 40.0;
 const EXIT_HEIGHT: f64 = 30.0;
 const ZONE_HEIGHT: f64 = 30.0;
 
-/// From top to bottom, each exit in a row of its own.
+/// Draws the ledger from top to bottom, each exit in its own row.
 pub(super) fn draw_narrow(flow: &LedgerFlow) -> Markup {
     let mut body = Markup::new();
     let mut y = 4.0;
     for (index, station) in flow.stations.iter().enumerate() {
         let is_path = station.is_before_path();
+        // The first four stations belong to the sender.
         if index == 0 || index == 4 {
             let name = if station.zone() == FlowZone::Sender { "Our sender" } else { "Our receiver" };
             y = draw_narrow_zone(&mut body, name, y, index > 0);
@@ -327,6 +330,7 @@ fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerFlow, exit: &FlowExit, y: f64
     let width = exit.frames.map_or(0.0, exit_width);
     let path = format!("M{} {}H{}", edge - 6.0, coordinate(middle), edge + 20.0);
     if width > 0.0 {
+        // The exit stays within its row.
         let width = width.min(EXIT_HEIGHT - 8.0);
         svg.empty("path", &[("class", class), ("d", &path), ("stroke-width", &coordinate(width))]);
         let half = width.max(8.0) / 2.0 + 2.0;

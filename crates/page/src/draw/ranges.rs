@@ -7,7 +7,7 @@ use crate::markup::Markup;
 use crate::quantity;
 use packetrig_units::Nanos;
 
-/// Times of one subject, in nanoseconds and in order. The smallest is above zero: the axis has no place for others.
+/// Times of one subject, in nanoseconds and in order. The smallest is above zero, because a logarithmic axis has no zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeRange {
     pub name: String,
@@ -25,10 +25,10 @@ const ROW: f64 = 18.0;
 const BOTTOM: f64 = 22.0;
 /// Characters of a name that fit on the left of the plot.
 const MOST_NAME: usize = 17;
-/// Between the texts of two marks of the axis.
+/// Distance between the texts of two marks of the axis.
 const MARK_DISTANCE: f64 = 50.0;
 
-/// The drawing, in the order of `ranges`. `description` is for readers that see no picture.
+/// Draws the ranges in their order. `description` is for readers that see no picture.
 pub fn draw_ranges(description: &str, ranges: &[TimeRange]) -> Markup {
     let height = TOP + ranges.len() as f64 * ROW + BOTTOM;
     let view = format!("0 0 {WIDTH} {}", coordinate(height));
@@ -57,6 +57,7 @@ fn draw_axis(svg: &mut Markup, scale: &Scale, base: f64) {
         let x = place(scale, tick.value);
         let line = format!("M{} {TOP}V{}", coordinate(x), coordinate(base));
         svg.empty("path", &[("class", "grid"), ("d", &line)]);
+        // Marks that are too close to each other have a line but no text.
         if x >= free_from {
             let (x_text, y) = (coordinate(x), coordinate(base + 15.0));
             svg.element("text", &[("x", &x_text), ("y", &y)], &AxisUnit::Time.mark(tick.value));
@@ -87,7 +88,7 @@ impl TimeRange {
     }
 }
 
-/// The begin of a name that is too long; the title of its row has all of it.
+/// The beginning of a name that is too long; the title of its row has all of it.
 fn shorten(name: &str) -> String {
     if name.chars().count() <= MOST_NAME {
         return name.to_owned();

@@ -1,6 +1,6 @@
-//! From values to positions, and the marks of axes.
+//! Converts values to positions, and finds the marks of axes.
 
-/// How values are spread over an axis.
+/// The distribution of values over an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     low: f64,
@@ -12,38 +12,41 @@ pub struct Scale {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tick {
     pub value: f64,
-    /// Where it is, from 0 (begin of the axis) to 1 (its end).
+    /// Position from 0 (start of the axis) to 1 (its end).
     pub position: f64,
 }
 
 impl Scale {
-    /// From 0 to the next round number above `high`: an axis that begins elsewhere makes drama of noise.
+    /// A scale from 0 to the next round number above `high`: another start would exaggerate noise.
     pub fn from_zero(high: f64) -> Self {
+        // The step is found by a logarithm, so the value must be above zero.
         let step = round_step(high.max(1e-9), 4.0);
         let high = (high / step).ceil() * step;
         Self { low: 0.0, high: if high > 0.0 { high } else { 1.0 }, is_log: false }
     }
 
-    /// Exactly from `low` to `high`.
+    /// A scale exactly from `low` to `high`.
     pub fn exactly(low: f64, high: f64) -> Self {
         let high = if high > low { high } else { low + 1.0 };
         Self { low, high, is_log: false }
     }
 
-    /// Logarithmic, from the power of ten at or below `low` to that at or above `high`. Values below `low` are drawn at its begin.
+    /// A logarithmic scale, from the power of ten at or below `low` to that at or above `high`. Values below `low` are
+    /// drawn at its start.
     pub fn log(low: f64, high: f64) -> Self {
         let low = 10f64.powf(low.max(1e-9).log10().floor());
+        // The two ends must differ, or no position could be computed.
         let high = 10f64.powf(high.max(low * 1.001).log10().ceil());
         Self { low, high, is_log: true }
     }
 
-    /// Logarithmic, exactly from `low` to `high`.
+    /// A logarithmic scale exactly from `low` to `high`.
     pub fn log_exactly(low: f64, high: f64) -> Self {
         let low = low.max(1e-9);
         Self { low, high: high.max(low * 1.001), is_log: true }
     }
 
-    /// Where a value is: 0 at the begin, 1 at the end. Values outside are drawn at the nearer end.
+    /// Position of a value: 0 at the start, 1 at the end. Values outside are drawn at the nearer end.
     pub fn position(&self, value: f64) -> f64 {
         let part = if self.is_log {
             (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
@@ -62,15 +65,16 @@ impl Scale {
         let step = round_step(self.high - self.low, wanted.max(1) as f64);
         let first = (self.low / step).ceil();
         let values = (0..=wanted * 3).map(|n| (first + n as f64) * step);
+        // The tolerance keeps a last mark that rounding has put a little above the end.
         values.take_while(|value| *value <= self.high + step * 1e-6).map(|value| self.tick(value)).collect()
     }
 
-    /// Powers of ten; of a short axis also 2 and 5 times these.
+    /// Powers of ten; on a short axis also 2 and 5 times these.
     fn log_ticks(&self, wanted: usize) -> Vec<Tick> {
         let decades = (self.high / self.low).log10();
         let factors: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let first = self.low.log10().floor();
-        // So many powers between marks that about as many as wanted are left.
+        // The distance of powers between marks, so that about `wanted` marks remain.
         let every = (1..40).find(|every| decades <= f64::from(*every) * wanted.max(1) as f64).unwrap_or(40);
         let powers = (0..40).filter(|n| n % every == 0).map(|n| 10f64.powf(first + f64::from(n)));
         let values = powers.flat_map(|power| factors.iter().map(move |factor| power * factor));
@@ -95,7 +99,7 @@ impl Scale {
     }
 }
 
-/// 1, 2, 2.5 or 5 times a power of ten, so that about `wanted` steps cover `span`.
+/// A step of 1, 2, 2.5 or 5 times a power of ten, so that about `wanted` steps cover `span`.
 fn round_step(span: f64, wanted: f64) -> f64 {
     let raw = span / wanted;
     let power = 10f64.powf(raw.log10().floor());

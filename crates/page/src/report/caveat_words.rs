@@ -1,8 +1,8 @@
-//! What each kind of caveat means and what to do, in short; `docs/book/caveats.md` has more.
+//! The meaning of each kind of caveat and its remedy, in short; `docs/book/caveats.md` has more.
 
 use packetrig_stats::caveat::CaveatKind;
 
-/// What the doubt means for the result.
+/// The meaning of the doubt for the result.
 pub(super) const fn meaning_of(kind: CaveatKind) -> &'static str {
     match kind {
         CaveatKind::SenderShort => {
@@ -53,7 +53,7 @@ pub(super) const fn meaning_of(kind: CaveatKind) -> &'static str {
     }
 }
 
-/// What its user can do.
+/// The remedy for its user.
 pub(super) const fn remedy_of(kind: CaveatKind) -> &'static str {
     match kind {
         CaveatKind::SenderShort => "Lower the rate, or use another back end.",

@@ -1,11 +1,11 @@
-//! Doubts of a run: what each says, what it means, and what to do.
+//! Doubts of a run, each with its meaning and a remedy.
 
 use super::caveat_words::{meaning_of, remedy_of};
 use super::elements::{Cell, Sign, number, prose, table, words};
 use crate::markup::Markup;
 use packetrig_stats::caveat::Caveat;
 
-/// Subjects that are named in one row.
+/// Subjects that one row names.
 const MOST_NAMED: usize = 8;
 /// Rows of the table.
 const MOST_ROWS: usize = 100;
@@ -41,11 +41,12 @@ pub(super) fn write(page: &mut Markup, caveats: &[Caveat]) {
     }
 }
 
-/// Those that forbid PASS first, otherwise in the order of the report.
+/// Groups equal doubts. Those that forbid PASS come first, all others in the order of the report.
 fn group(caveats: &[Caveat]) -> Vec<CaveatGroup<'_>> {
     let mut groups: Vec<CaveatGroup<'_>> = Vec::new();
     let mut places = std::collections::HashMap::new();
     for caveat in caveats {
+        // The key has no subject, so equal doubts about several subjects share a group.
         let place =
             *places.entry((caveat.doubt, caveat.matters, caveat.text.as_str())).or_insert_with(|| {
                 groups.push(CaveatGroup { first: caveat, subjects: Vec::new() });
@@ -53,6 +54,7 @@ fn group(caveats: &[Caveat]) -> Vec<CaveatGroup<'_>> {
             });
         groups[place].subjects.push(&caveat.subject);
     }
+    // The sort is stable, so the order of the report remains within both halves.
     groups.sort_by_key(|group| !group.first.matters);
     groups
 }

@@ -1,9 +1,9 @@
-//! Parts that all pages are made of: tables, lists of figures, signs of verdicts, times.
+//! Elements that all pages share: tables, lists of figures, signs of verdicts, times.
 
 use crate::markup::Markup;
 use crate::quantity;
 
-/// What a reader is told by word, sign and colour.
+/// A result that is shown by word, sign and colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
     Pass,
@@ -29,7 +29,7 @@ impl Sign {
     }
 }
 
-/// A verdict: its sign, which is not read aloud, and its word.
+/// Writes a verdict: its sign, which is not read aloud, and its word.
 pub(super) fn verdict(page: &mut Markup, sign: Sign, word: &str, is_large: bool) {
     let size = if is_large { " verdict-large" } else { "" };
     page.open("span", &[("class", &format!("verdict {}{size}", sign.class()))]);
@@ -56,7 +56,7 @@ impl Cell {
         Self { text, value: Some(value.to_string()), ..Self::default() }
     }
 
-    /// With a value for sorting that is already text.
+    /// A cell whose value for sorting is already text.
     pub(super) fn valued(value: String, text: String) -> Self {
         Self { text, value: Some(value), ..Self::default() }
     }
@@ -69,7 +69,7 @@ impl Cell {
         Self { text: word.to_owned(), sign: Some(sign), ..Self::default() }
     }
 
-    /// Not measured: a dash that is read aloud as words.
+    /// A value that was not measured: a dash that is read aloud as words.
     pub(super) fn absent() -> Self {
         Self { is_absent: true, ..Self::default() }
     }
@@ -83,10 +83,10 @@ impl Cell {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heading {
     pub(super) name: &'static str,
-    /// The unit that all values have, if they do not show their own.
+    /// The unit of all values, if they do not show their own.
     pub(super) unit: &'static str,
     pub(super) is_number: bool,
-    /// Sentences, which need room.
+    /// True for sentences, which need more width.
     pub(super) is_prose: bool,
 }
 
@@ -103,7 +103,7 @@ pub(super) const fn number(name: &'static str, unit: &'static str) -> Heading {
     Heading { name, unit, is_number: true, is_prose: false }
 }
 
-/// A table. Its first column names the row. `id` makes it sortable.
+/// Writes a table. Its first column names the row. `id` makes it sortable.
 pub(super) fn table(
     page: &mut Markup,
     label: &str,
@@ -167,7 +167,7 @@ fn table_row(page: &mut Markup, headings: &[Heading], row: &[Cell]) {
     page.close("tr");
 }
 
-/// The sign of a value that is not known.
+/// Writes the sign of a value that is not known.
 pub(super) fn absent(page: &mut Markup) {
     page.open("span", &[("class", "absent")]).element("span", &[("aria-hidden", "true")], "–");
     page.element("span", &[("class", "visually-hidden")], "not measured").close("span");
@@ -219,7 +219,7 @@ pub(super) fn figures(page: &mut Markup, figures: &[Figure]) {
     page.close("dl");
 }
 
-/// A time of day: UTC, to which the page's script adds the local time.
+/// Writes a time of day: UTC, to which the page's script adds the local time.
 pub(super) fn wall_time(page: &mut Markup, wall_ns: u64) {
     let text = quantity::utc(wall_ns);
     match quantity::utc_machine(wall_ns) {
@@ -228,14 +228,14 @@ pub(super) fn wall_time(page: &mut Markup, wall_ns: u64) {
     };
 }
 
-/// A row of a list of names and values.
+/// Writes a row of a list of names and values.
 pub(super) fn fact(page: &mut Markup, name: &str, fill: impl FnOnce(&mut Markup)) {
     page.open("tr", &[]).element("th", &[("scope", "row")], name);
     page.within("td", &[], fill);
     page.close("tr");
 }
 
-/// A part of the page with a heading.
+/// Writes a part of the page with a heading.
 pub(super) fn section(page: &mut Markup, id: &'static str, title: &str, fill: impl FnOnce(&mut Markup)) {
     let heading = format!("{id}-title");
     page.open("section", &[("id", id), ("class", "card"), ("aria-labelledby", &heading)]);

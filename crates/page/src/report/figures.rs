@@ -1,4 +1,4 @@
-//! Charts on a page: with a title, a legend that has exact extremes, and notes; or the reason why there is none.
+//! Charts on a page: with a title, a legend that has exact extremes, and notes; or the reason for their absence.
 
 use crate::draw::chart::Chart;
 use crate::draw::columns::Columns;
@@ -28,7 +28,7 @@ impl LegendEntry {
     }
 }
 
-/// A chart with its title, its lines explained, and a note.
+/// Writes a chart with its title, a legend of its lines, and a note.
 pub(super) fn write_figure(
     page: &mut Markup,
     title: &str,
@@ -54,7 +54,7 @@ pub(super) fn write_figure(
     page.close("figcaption").close("figure");
 }
 
-/// In place of a chart: why there is none.
+/// Writes the reason for an absent chart in its place.
 pub(super) fn write_absent(page: &mut Markup, title: &str, reason: &str) {
     page.open("figure", &[("class", "absent-figure")]).element("h4", &[], title);
     page.open("p", &[("class", "absent")]).text("Not measured: ").text(reason).close("p").close("figure");

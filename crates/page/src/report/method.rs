@@ -1,4 +1,4 @@
-//! The page of a test method: verdict, results, the search with its bounds, each trial.
+//! The page of a test method: verdict, results, the search with its bounds, all trials.
 
 use super::elements::{Cell, Heading, Sign, fact, table, verdict, wall_time};
 use super::shell::{self, PageParts};
@@ -10,12 +10,12 @@ use packetrig_method::tables::{ResultTable, tabulate_trials};
 use packetrig_method::{MethodReport, MethodVerdict};
 use packetrig_stats::port::PortInfo;
 
-/// A column with a longer text than this holds sentences.
+/// Length of text above which a column counts as sentences.
 const PROSE: usize = 24;
-/// Trials in the table.
+/// Most trials in the table.
 const MOST_TRIALS: usize = 500;
 
-/// What the page of a method is made of.
+/// The contents of the page of a method.
 #[derive(Clone, Copy, Debug)]
 pub struct MethodPage<'a> {
     pub id: &'a str,
@@ -27,11 +27,11 @@ pub struct MethodPage<'a> {
     /// PASS, FAIL or INCONCLUSIVE.
     pub verdict: &'a str,
     pub report: &'a MethodReport,
-    /// Every trial in the order in which it was made.
+    /// All trials in their order.
     pub trials: &'a [JournalEntry],
     /// The ports of the last trial.
     pub ports: &'a [PortInfo],
-    /// A plan for each device.
+    /// The plans, one for each device.
     pub documents: &'a [String],
 }
 
@@ -43,7 +43,7 @@ const FILES: [(&str, &str); 5] = [
     ("result.md", "the result for merge requests"),
 ];
 
-/// The page of a method, complete in itself.
+/// Renders the page of a method as one complete HTML file.
 pub fn render_method(page: MethodPage<'_>) -> String {
     let mut parts = PageParts::default();
     parts.add("verdict", "Verdict", "Verdict", |part| write_verdict(part, page));
@@ -153,7 +153,7 @@ fn write_trials(part: &mut Markup, trials: &[JournalEntry]) {
 }
 
 fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<&str>) {
-    // A column whose cells are all numbers is aligned like one.
+    // A column of numbers only is aligned like a number.
     let is_number = |column: usize| {
         let cells = result.rows.iter().map(|row| row[column].as_str()).filter(|cell| !cell.is_empty());
         cells.clone().count() > 0 && cells.clone().all(|cell| cell.parse::<f64>().is_ok())
@@ -180,7 +180,7 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
     table(part, &result.title, id, &headings, &rows);
 }
 
-/// A number as text, with its digits in threes.
+/// A number as text, with its digits in groups of three.
 fn grouped(text: &str) -> String {
     let (whole, fraction) =
         text.split_once('.').map_or((text, None), |(whole, fraction)| (whole, Some(fraction)));
@@ -188,7 +188,7 @@ fn grouped(text: &str) -> String {
     fraction.map_or_else(|| whole.clone(), |fraction| format!("{whole}.{fraction}"))
 }
 
-/// Equal doubts of several trials are one line.
+/// Writes the doubts of the trials; equal doubts of several trials are one line.
 fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
     let mut found: Vec<(&str, Vec<u32>)> = Vec::new();
     for entry in trials {

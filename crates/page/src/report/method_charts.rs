@@ -1,4 +1,4 @@
-//! Charts of a test method: the search with the loads of trials that passed and failed, throughput, loss curves, latency against load.
+//! Charts of a test method: the search with its bounds, throughput, loss curves, latency against load.
 
 use super::figures::{LegendEntry, write_absent, write_figure};
 use crate::draw::chart::{Axis, AxisUnit, Chart, ChartLine, ChartPoint, MarkShape};
@@ -63,7 +63,7 @@ fn by_size<'a>(trials: &[&'a JournalEntry]) -> Vec<TrialGroup<'a>> {
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// A load passes for a goal if its loss is not above the goal's.
+/// The accepted loss of a goal: a load passes if its loss is not higher.
 struct AcceptedLoss {
     name: String,
     ratio: f64,
@@ -139,6 +139,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
     });
     let points = points.collect();
     let mut legend = Vec::new();
+    // There are five styles: two for each of two goals, and one for the trials.
     for (index, goal) in goals.iter().take(2).enumerate() {
         let style = 1 + index * 2;
         let carried = running_bounds(
@@ -146,7 +147,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
             |entry| entry.result.loss_share() <= goal.ratio && entry.result.sent > 0,
             f64::max,
         );
-        // A trial that the rig did not hold says nothing of the device.
+        // A trial that the rig did not hold is no fact about the device.
         let failed = running_bounds(
             group,
             |entry| entry.result.loss_share() > goal.ratio && entry.result.rig_fault.is_none(),
@@ -166,7 +167,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
     write_figure(page, &format!("Search, {}", group.name), &chart, &legend, Some(MARKS));
 }
 
-/// The best load so far of those trials, as steps that begin where there is one.
+/// The best load so far of the selected trials, as steps that start at the first one.
 fn running_bounds(
     group: &TrialGroup<'_>,
     is_of_line: impl Fn(&JournalEntry) -> bool,
@@ -191,6 +192,7 @@ fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
         group.trials.iter().filter_map(|entry| Some((*entry, entry.result.latency?))).collect();
     let low = latencies.iter().map(|(_, latency)| latency.p50.as_u64()).min().unwrap_or(1);
     let high = latencies.iter().map(|(_, latency)| latency.max.as_u64()).max().unwrap_or(1);
+    // On a linear scale, one long latency would press all others onto the axis.
     let is_log = high > low.saturating_mul(20);
     let scale = if is_log { Scale::log(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
     let mut chart = Chart::new(
@@ -243,7 +245,7 @@ fn write_rfc2544(page: &mut Markup, result: &Rfc2544Result) {
     write_loss_curves(page, &result.sizes);
 }
 
-/// RFC 2544, 26.1: frame rate against frame size, theoretical and measured.
+/// Draws the throughput as RFC 2544, 26.1, demands: frame rate against frame size, theoretical and measured.
 fn write_throughput(page: &mut Markup, sizes: &[SizeBenchmark]) {
     let measured: Vec<&SizeBenchmark> = sizes.iter().filter(|size| size.throughput.is_some()).collect();
     if measured.is_empty() {
@@ -296,13 +298,13 @@ fn write_throughput(page: &mut Markup, sizes: &[SizeBenchmark]) {
     );
 }
 
-/// RFC 2544, 26.3: both axes from 0 to 100 %, a line for each size.
+/// Draws the frame loss as RFC 2544, 26.3, demands: both axes from 0 to 100 %, a line for each size.
 fn write_loss_curves(page: &mut Markup, sizes: &[SizeBenchmark]) {
     let curves: Vec<(&SizeBenchmark, _)> = sizes
         .iter()
         .filter_map(|size| Some((size, size.frame_loss.as_ref().filter(|curve| !curve.points.is_empty())?)))
         .collect();
-    // More than five lines in one drawing cannot be told apart.
+    // More than five lines in one drawing cannot be distinguished.
     for part in curves.chunks(5) {
         let mut chart = Chart::new(
             "Frame loss against offered load".to_owned(),

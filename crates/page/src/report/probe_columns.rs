@@ -7,7 +7,7 @@ use crate::quantity;
 use packetrig_fleet::report::ProbeFindings;
 use packetrig_stats::probe::{ProbeCounts, ProbeTimes};
 
-/// A value of the list, exact.
+/// An exact value of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProbeValue {
     Text(String),
@@ -25,12 +25,12 @@ pub(super) enum ProbeValue {
 
 use ProbeValue::{Bound, Count, Rate, Share, Text, Time, Verdict};
 
-/// A column.
+/// A column of the list.
 pub(super) struct ProbeColumn {
     pub(super) heading: Heading,
-    /// `None` if it is not known of a line.
+    /// `None` for a line without this value.
     pub(super) value: fn(&ProbeRow<'_>) -> Option<ProbeValue>,
-    /// Whether it is left out if all of its values are zero.
+    /// True if the column is left out when all of its values are zero.
     pub(super) is_exception: bool,
 }
 
@@ -43,7 +43,7 @@ const fn exception(name: &'static str, value: fn(&ProbeRow<'_>) -> Option<ProbeV
     ProbeColumn { heading: number(name, "probes"), value, is_exception: true }
 }
 
-/// A count of probes, of a line that sent some.
+/// A count of probes, for a line that sent some.
 fn counted(row: &ProbeRow<'_>, of: fn(&ProbeCounts) -> u64) -> Option<ProbeValue> {
     let found = row.found?;
     (row.is_answered && found.counts.sent > 0).then(|| Count(of(&found.counts)))
@@ -61,7 +61,7 @@ fn bound(row: &ProbeRow<'_>, of: fn(&ProbeFindings) -> Option<ProbeTimes>) -> Op
     Some(Bound(of(row.found?)?.bound_ns))
 }
 
-/// In the order of the list.
+/// All columns, in their order.
 pub(super) const COLUMNS: &[ProbeColumn] = &[
     column(words("line"), |row| Some(Text(name_of(row.line)))),
     column(words("result"), |row| Some(Verdict(sign_of(row.result), row.result.to_string()))),
@@ -136,7 +136,7 @@ fn bit_rate(bits_per_s: u64) -> String {
     quantity::scaled(bits_per_s as f64, "bit/s")
 }
 
-/// An end, with its node if that has another name.
+/// The name of an end, with its node if that has another name.
 fn end_name(port: &str, node: Option<&str>) -> String {
     match node {
         Some(node) if node != port => format!("{port} ({node})"),
@@ -145,7 +145,7 @@ fn end_name(port: &str, node: Option<&str>) -> String {
 }
 
 impl ProbeValue {
-    /// As the list shows it.
+    /// The cell that shows this value.
     pub(super) fn cell(&self) -> Cell {
         match self {
             Text(text) => Cell::text(text.clone()),

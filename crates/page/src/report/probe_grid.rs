@@ -1,6 +1,6 @@
 //! The grid of probe lines: a row for each sending end, a column for each receiving one.
 //!
-//! Invariant: every line of the report is in a cell, and a cell without a number says why in a word.
+//! Invariant: every line of the report is in a cell, and a cell without a number contains the reason as a word.
 
 use super::elements::{Sign, verdict};
 use super::probes::unanswered;
@@ -11,14 +11,14 @@ use packetrig_fleet::report::{ProbeFindings, ProbeLineReport, ProbesReport};
 use packetrig_stats::probe::{ProbeLineEnd, ProbeTimes};
 use std::collections::{HashMap, HashSet};
 
-/// With more ends, there is no grid.
+/// Most ends of a grid.
 const MOST_ENDS: usize = 40;
-/// With more columns, a printed grid is on a sheet of its own, in small type.
+/// Most columns of a printed grid beside the text; a wider one gets its own sheet and small type.
 const NARROW_COLUMNS: usize = 8;
-/// With more columns, the grid does not fit on paper.
+/// Most columns of a grid that fits on paper.
 const PRINTED_COLUMNS: usize = 24;
 
-/// The grid, or why there is none.
+/// Writes the grid, or the reason for its absence.
 pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
     let ends = ends_of(probes);
     if ends.len() > MOST_ENDS {
@@ -29,13 +29,13 @@ pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
         page.element("p", &[("class", "notice")], &text);
         return;
     }
-    // A single line needs no grid: the list tells it.
+    // A single line needs no grid: the list shows it.
     if probes.lines.len() > 1 {
         ProbeGrid::of(probes, &ends).write(page);
     }
 }
 
-/// The ends of all lines, senders first and in the order of the plan: a port has the same position in rows and columns.
+/// The ends of all lines, senders first and in the order of the plan, so a port has the same position in rows and columns.
 fn ends_of(probes: &ProbesReport) -> Vec<&str> {
     let from = probes.lines.iter().map(|line| line.from.as_str());
     let to = probes.lines.iter().map(|line| line.to.as_str());
@@ -107,7 +107,7 @@ impl<'a> ProbeGrid<'a> {
         page.close("tr");
     }
 
-    /// What a cell says of a line. `has_target` tells it from the others of the cell.
+    /// Writes a line into its cell. `has_target` adds the target, if the cell has several lines.
     fn write_line(&self, page: &mut Markup, line: &ProbeLineReport, has_target: bool) {
         if has_target {
             page.element("small", &[("class", "muted")], &line.target).text(" ");
@@ -126,7 +126,7 @@ impl<'a> ProbeGrid<'a> {
         }
     }
 
-    /// A line without a value is no success, also if its answers are all that is asked for.
+    /// The sign of a line without a value. It is never a success, even if its answers pass all criteria.
     fn sign_of(&self, line: &ProbeLineReport) -> Sign {
         match sign_of(self.probes.result_of(line)) {
             Sign::Fail => Sign::Fail,
@@ -134,7 +134,7 @@ impl<'a> ProbeGrid<'a> {
         }
     }
 
-    /// The value of the method, or in a word why there is none.
+    /// The value of the method, or a word for the reason of its absence.
     fn value_of(&self, found: &ProbeFindings) -> Result<String, &'static str> {
         let answer = || match found.counts.answered {
             0 => "no answer",
@@ -153,7 +153,7 @@ impl<'a> ProbeGrid<'a> {
         }
     }
 
-    /// Short facts below the value.
+    /// Short facts that follow the value.
     fn additions(&self, found: &ProbeFindings) -> Vec<String> {
         let counts = &found.counts;
         if counts.sent == 0 {
@@ -185,13 +185,13 @@ impl<'a> ProbeGrid<'a> {
     }
 }
 
-/// A pair that the plan does not have. It is no gap of the measurement.
+/// Marks a pair that the plan does not have: it is no gap of the measurement.
 fn write_unplanned(page: &mut Markup) {
     page.element("span", &[("class", "muted"), ("aria-hidden", "true")], "–");
     page.element("span", &[("class", "visually-hidden")], "not in the plan");
 }
 
-/// What the cells show, as a sentence for readers.
+/// The meaning of the cells, as a sentence for readers.
 fn cell_meaning(method: &str) -> &'static str {
     match method {
         "send" => {
@@ -217,7 +217,7 @@ fn bound_words(times: ProbeTimes) -> String {
     format!("± {}", quantity::short_delay(i64::try_from(times.bound_ns).unwrap_or(i64::MAX)))
 }
 
-/// `None` if nothing was lost. An unknown loss is named: no word would look like none.
+/// The loss in words; `None` if nothing was lost. An unknown loss is named, because an empty text would look like no loss.
 fn loss_words(lost: Option<u64>, sent: u64) -> Option<String> {
     match lost {
         None => Some("loss unknown".to_owned()),

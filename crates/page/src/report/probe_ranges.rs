@@ -7,10 +7,10 @@ use packetrig_fleet::report::{ProbeFindings, ProbesReport};
 use packetrig_stats::probe::ProbeTimes;
 use std::cmp::Reverse;
 
-/// Lines of a picture.
+/// Most lines of a picture.
 const MOST_RANGES: usize = 32;
 
-/// A picture for each kind of time that a line has.
+/// Writes a picture for each kind of time that the lines have.
 pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
     let pictures = [
         RangePicture::of(probes, "One-way delay there", |found| found.delay_there),
@@ -32,9 +32,9 @@ pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
 struct RangePicture {
     title: &'static str,
     ranges: Vec<TimeRange>,
-    /// Lines with such times, also those that are not drawn.
+    /// Number of lines with such times, including those that are not drawn.
     total: usize,
-    /// Lines with a time at or below zero.
+    /// Number of lines with a time at or below zero, which a logarithmic axis cannot show.
     without_place: usize,
 }
 

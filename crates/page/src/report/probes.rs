@@ -9,12 +9,12 @@ use packetrig_fleet::report::{CriterionResult, ProbeFindings, ProbeLineReport, P
 use packetrig_stats::probe::ProbeCounts;
 use std::cmp::Reverse;
 
-/// Rows of the list: a mesh of 20 nodes has 380.
+/// Most rows of the complete list: a mesh of 20 nodes has 380.
 const MOST_ROWS: usize = 400;
-/// Of more lines, so many of the worst are listed.
+/// Rows of the worst lines, if there are more.
 const WORST_ROWS: usize = 200;
 
-/// The section of the probes.
+/// Writes the section of the probes.
 pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
     page.element("p", &[("class", "muted")], &asked_for(probes));
     probe_grid::write(page, probes);
@@ -24,7 +24,7 @@ pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
     probe_ranges::write(page, probes);
 }
 
-/// What the plan asks for, in a sentence.
+/// The request of the plan, in a sentence.
 fn asked_for(probes: &ProbesReport) -> String {
     let (most, what, pause) = match probes.method.as_str() {
         "send" => ("", "train", "one each"),
@@ -41,12 +41,12 @@ fn asked_for(probes: &ProbesReport) -> String {
     )
 }
 
-/// A line as messages and drawings name it.
+/// The name of a line in messages and drawings.
 pub(super) fn name_of(line: &ProbeLineReport) -> String {
     format!("{} → {}", line.from, line.to)
 }
 
-/// Probes without a sound answer, those included that a host refused.
+/// Number of probes without a valid answer, including those that a host refused.
 pub(super) const fn unanswered(counts: &ProbeCounts) -> u64 {
     counts.lost.saturating_add(counts.refused)
 }
@@ -58,6 +58,7 @@ pub(super) fn figures(probes: &ProbesReport) -> Vec<Figure> {
     if !probes.is_answered() {
         return figures;
     }
+    // Without sent probes there is no share.
     let lost = sum(probes, |found| unanswered(&found.counts)).filter(|_| sent > Some(0));
     let share = lost.zip(sent).map(|(lost, sent)| format!("{} of sent", quantity::percent(lost, sent)));
     figures.extend([
@@ -96,7 +97,7 @@ fn lines_figure(probes: &ProbesReport) -> Figure {
     if missing > 0 { figure.with(format!("{} missing", quantity::count(missing as u64))) } else { figure }
 }
 
-/// A line with what its columns need.
+/// A line with the facts that its columns need.
 pub(super) struct ProbeRow<'a> {
     pub(super) line: &'a ProbeLineReport,
     pub(super) found: Option<&'a ProbeFindings>,
@@ -116,7 +117,7 @@ impl<'a> ProbeRow<'a> {
         }
     }
 
-    /// How it ended, and why something is missing.
+    /// The end of the line, and the reason for missing values.
     pub(super) fn outcome(&self) -> String {
         let Some(found) = self.found else {
             let why = self.line.missing.as_deref().unwrap_or("the report does not say why");
@@ -124,7 +125,7 @@ impl<'a> ProbeRow<'a> {
         };
         let unsent = found.counts.planned.saturating_sub(found.counts.sent);
         let no_rate = found.capacity.as_ref().filter(|capacity| capacity.rate.is_none());
-        // A capacity plans the most trains that it may take.
+        // A capacity measurement plans the most trains that it may need.
         let is_short = unsent > 0 && found.capacity.is_none();
         found
             .end
@@ -135,15 +136,17 @@ impl<'a> ProbeRow<'a> {
             .unwrap_or_else(|| COMPLETE.to_owned())
     }
 
-    /// What comes first where not all lines are listed: no result, no success, then the largest loss, then the slowest.
+    /// Sort key for lists that are not complete: lines without a result, then without success, then the largest
+    /// loss, then the slowest.
     fn badness(&self) -> impl Ord + use<> {
         let rank = match self.result {
-            // Only the list says why.
+            // Only the list contains the reason.
             _ if self.found.is_none() => 3,
             CriterionResult::Fail => 2,
             CriterionResult::Unknown => 1,
             CriterionResult::Pass => 0,
         };
+        // In billionths, with 128 bits: the product overflows 64.
         let lost = self.found.map(|found| {
             u128::from(unanswered(&found.counts)) * 1_000_000_000 / u128::from(found.counts.sent.max(1))
         });
@@ -174,7 +177,7 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     table(page, &label, Some("probes-table"), &headings, &cells);
 }
 
-/// A column with its values, if it has any that say something.
+/// A column with its values, if any of them is of interest.
 struct ListColumn {
     heading: Heading,
     values: Vec<Option<ProbeValue>>,
@@ -187,7 +190,7 @@ impl ListColumn {
         if known.all(|value| column.is_exception && *value == ProbeValue::Count(0)) {
             return None;
         }
-        // Sentences need room, a word does not.
+        // Sentences need more width than a single word.
         let word = ProbeValue::Text(COMPLETE.to_owned());
         let has_sentences = column.heading.is_prose && values.iter().flatten().any(|value| *value != word);
         let heading = if column.heading.is_prose && !has_sentences {

@@ -7,7 +7,7 @@ use crate::draw::ledger::{LedgerFlow, tabulate_ledger};
 use crate::markup::Markup;
 use packetrig_fleet::report::RunReport;
 
-/// What the page of a run is made of.
+/// The contents of the page of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunPage<'a> {
     pub report: &'a RunReport,
@@ -15,7 +15,7 @@ pub struct RunPage<'a> {
     pub document: &'a str,
 }
 
-/// Only of a run with probes.
+/// A file that only runs with probes have.
 const PROBES_FILE: &str = "probes.csv";
 
 const FILES: [(&str, &str); 9] = [
@@ -30,7 +30,7 @@ const FILES: [(&str, &str); 9] = [
     ("plan.yaml", "the plan, to run it again"),
 ];
 
-/// The page of a run, complete in itself.
+/// Renders the page of a run as one complete HTML file.
 pub fn render_run(run: RunPage<'_>) -> String {
     let report = run.report;
     let mut parts = PageParts::default();
@@ -52,7 +52,7 @@ pub fn render_run(run: RunPage<'_>) -> String {
     shell::render(&title(report), &head(report), &parts, &report.packetrig_version)
 }
 
-/// The verdict stands first, because it is what a tab or a list of files shows.
+/// The verdict comes first, because a tab or a list of files shows only the beginning.
 fn title(report: &RunReport) -> String {
     let name = if report.name.is_empty() { String::new() } else { format!("{} – ", report.name) };
     format!("{}: {name}run {} – packetrig", report.verdict.word(), report.run)

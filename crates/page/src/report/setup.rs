@@ -1,4 +1,4 @@
-//! What it takes to judge and to repeat a run: ports, nodes and clocks, calibration, times, files, the plan.
+//! Facts for judging and repeating a run: ports, nodes and clocks, calibration, times, files, the plan.
 
 use super::elements::{Cell, fact, number, prose, table, wall_time, words};
 use crate::markup::Markup;
@@ -8,9 +8,9 @@ use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{PortInfo, StampKind};
 use packetrig_units::Nanos;
 
-/// Rows of the tables of ports and nodes.
+/// Most rows of the tables of ports and nodes.
 const MOST_ROWS: usize = 256;
-/// Bytes of the plan that the page shows.
+/// Most bytes of the plan on the page.
 const MOST_PLAN: usize = 200_000;
 
 pub(super) fn write_environment(page: &mut Markup, report: &RunReport) {
@@ -93,7 +93,7 @@ fn write_ports(page: &mut Markup, ports: &[PortReport]) {
     note_rest(page, ports.len(), "ports.csv");
 }
 
-/// Ports of which nothing is known but what they are.
+/// Writes the ports for which only static facts are known.
 pub(super) fn write_port_infos(page: &mut Markup, ports: &[PortInfo]) {
     let headings = [
         words("port"),
@@ -201,7 +201,7 @@ fn write_machines(page: &mut Markup, report: &RunReport) {
     note_rest(page, report.nodes.len(), "nodes.csv");
 }
 
-/// A node that did not say what it runs on has a row, too.
+/// A row for each node, even for one that did not report its machine.
 fn machine_row(node: &NodeReport) -> Vec<Cell> {
     let machine = node.machine.as_ref();
     vec![
@@ -286,7 +286,7 @@ fn write_captures(page: &mut Markup, report: &RunReport) {
     table(page, "Captures", None, &headings, &rows);
 }
 
-/// Files beside the page.
+/// Writes the list of files beside the page.
 pub(super) fn write_files<'a>(page: &mut Markup, files: impl IntoIterator<Item = &'a (&'a str, &'a str)>) {
     page.open("ul", &[("class", "files")]);
     for (name, about) in files {
@@ -295,9 +295,10 @@ pub(super) fn write_files<'a>(page: &mut Markup, files: impl IntoIterator<Item =
     page.close("ul");
 }
 
-/// A plan, folded.
+/// Writes a plan, folded.
 pub(super) fn write_plan(page: &mut Markup, title: &str, document: &str) {
     page.open("details", &[]).element("summary", &[], title);
+    // Slicing inside a character would panic.
     let shown = &document[..document.floor_char_boundary(MOST_PLAN)];
     page.open("pre", &[("tabindex", "0")]).text(shown).close("pre");
     if shown.len() < document.len() {

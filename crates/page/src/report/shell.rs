@@ -1,4 +1,4 @@
-//! The page around the content: head, policy, styles, script.
+//! The page around the content: head, security policy, styles, script.
 
 use super::elements::section;
 use crate::markup::Markup;
@@ -12,7 +12,7 @@ const SCRIPT: &str = include_str!("../../assets/report.js");
 #[derive(Debug, Default)]
 pub(super) struct PageParts {
     body: Markup,
-    /// Id and name of each.
+    /// Id and name of each section.
     contents: Vec<(&'static str, &'static str)>,
 }
 
@@ -30,7 +30,7 @@ impl PageParts {
     }
 }
 
-/// A whole page. `head` comes above the list of contents.
+/// Renders a complete page. `head` comes above the list of contents.
 pub(super) fn render(title: &str, head: &Markup, parts: &PageParts, version: &str) -> String {
     let mut page = Markup::new();
     page.own_text("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
@@ -39,6 +39,7 @@ pub(super) fn render(title: &str, head: &Markup, parts: &PageParts, version: &st
     page.empty("meta", &[("name", "color-scheme"), ("content", "light dark")]);
     page.empty("meta", &[("name", "generator"), ("content", &format!("packetrig {version}"))]);
     page.element("title", &[], title);
+    // The hashes of the policy cover exactly the text between the tags.
     page.open("style", &[]).own_text(crate::STYLE).own_text(REPORT_STYLE).close("style");
     page.own_text("\n</head>\n<body>\n<a class=\"skip-link\" href=\"#verdict\">Skip to the verdict</a>\n");
     page.open("header", &[("class", "page-head")]).append(head).close("header");
@@ -58,7 +59,7 @@ pub(super) fn render(title: &str, head: &Markup, parts: &PageParts, version: &st
     page.into_string()
 }
 
-/// Only the page's own style and script, and nothing from anywhere.
+/// The content security policy: allows only the page's own style and script.
 fn policy() -> String {
     let style = hash(&[crate::STYLE, REPORT_STYLE]);
     let script = hash(&[SCRIPT]);

@@ -1,4 +1,4 @@
-//! One stream: its figures, and charts of rate, loss, latency over time and the distribution of latency.
+//! The details of one stream: its figures, and charts of rate, loss, latency over time and the distribution of latency.
 
 use super::elements::{Cell, Figure, figures, number, table, words};
 use super::figures::{LegendEntry, write_absent, write_figure};
@@ -11,7 +11,7 @@ use packetrig_fleet::report::{LatencyReport, OutageReport, RunReport, StreamRepo
 use packetrig_stats::series::{QualitySecond, RateSeries};
 use packetrig_units::Nanos;
 
-/// Outages in the table of a stream.
+/// Most outages in the table of a stream.
 const MOST_OUTAGES: usize = 20;
 
 /// Columns of each series, so that a page with many streams stays below a megabyte.
@@ -61,7 +61,7 @@ fn stream_figures(stream: &StreamReport) -> Vec<Figure> {
     all
 }
 
-/// Stamps only make latency look longer than it is.
+/// Words for the error of a latency: stamps can only make it longer.
 fn error_words(error: Nanos) -> String {
     format!("up to {} too long", quantity::time(error))
 }
@@ -76,9 +76,9 @@ const BEYOND: &str = "The run went on for longer than seconds are kept: later on
 struct StreamTime {
     seconds: usize,
     most: usize,
-    /// A series had no room for all seconds.
+    /// True if a series had no space for all seconds.
     is_cut: bool,
-    /// Where sending ended within its last second, which therefore holds fewer frames.
+    /// The second in which sending ended, which therefore contains fewer frames.
     partial: Option<(f64, f64)>,
 }
 
@@ -109,7 +109,7 @@ impl StreamTime {
         }
     }
 
-    /// All series of a stream have columns of the same seconds: frames may arrive after the last one was sent.
+    /// Columns with the same seconds for all series of the stream: frames may arrive after the last one was sent.
     fn columns(&self, samples: &[Option<u64>]) -> Columns {
         let mut whole = samples.to_vec();
         whole.resize(self.seconds.max(samples.len()), None);
@@ -170,7 +170,7 @@ fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
     write_figure(page, "Rate", &chart, &legend, time.is_cut.then_some(BEYOND).or(shaded));
 }
 
-/// Counts of one kind for each second, as far as it was measured.
+/// Measured counts of one kind for each second.
 fn quality_of(stream: &StreamReport, of: impl Fn(&QualitySecond) -> Option<u64>) -> Vec<Option<u64>> {
     stream.received.iter().flat_map(|received| &received.quality.seconds).map(of).collect()
 }
@@ -187,7 +187,7 @@ fn write_loss(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
             "the report does not say in which second frames were lost.",
         );
     }
-    // Seconds after the last loss are not in the series. As long as it had room, nothing was lost in them.
+    // Seconds after the last loss are not in the series. As long as it had space, nothing was lost in them.
     lost.resize(time.seconds.max(lost.len()), Some(0));
     let columns = time.columns(&lost);
     let most = columns.high().unwrap_or(0);
@@ -268,11 +268,11 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     }
     let lines = lines.into_iter().map(|(name, style, values)| (name, style, time.columns(&values)));
     let lines: Vec<_> = lines.collect();
-    // Clocks that differ by little make delays of 0, which a log scale does not have.
+    // Clocks that differ little give delays of 0, which a logarithmic scale cannot show.
     let low = lines.iter().filter_map(|(_, _, columns)| columns.low()).filter(|low| *low > 0).min();
     let low = low.unwrap_or(1);
     let high = lines.iter().filter_map(|(_, _, columns)| columns.high()).max().unwrap_or(1);
-    // A single stall would press everything else onto the axis.
+    // On a linear scale, a single stall would press everything else onto the axis.
     let is_log = high > low.saturating_mul(20);
     let scale = if is_log { Scale::log(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
     let name = if is_log { "latency, log scale" } else { "latency" };
@@ -293,7 +293,7 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     write_figure(page, "Latency over time", &chart, &legend, Some(&note));
 }
 
-/// Of which seconds with delays the percentiles are known.
+/// Extent to which the percentiles of seconds with delays are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KnownPercentiles {
     All,
@@ -325,7 +325,7 @@ impl KnownPercentiles {
     }
 }
 
-/// Median and 99th percentile for each second, as far as they were measured.
+/// Measured median and 99th percentile of each second.
 fn percentiles_over_time(stream: &StreamReport) -> [Vec<Option<u64>>; 2] {
     let quality = stream.received.as_ref().map(|received| &received.quality);
     let seconds = quality.map_or(0, |quality| quality.percentiles.len());
@@ -410,6 +410,7 @@ fn write_outages(page: &mut Markup, stream: &StreamReport) {
     let mut longest: Vec<_> = outages.listed.iter().collect();
     longest.sort_by_key(|row| std::cmp::Reverse(row.frames));
     longest.truncate(MOST_OUTAGES);
+    // The worst outages are listed in the order of their times.
     longest.sort_by_key(|row| (row.begin, row.first));
     let headings = [
         words("at port"),
@@ -447,7 +448,7 @@ fn write_outages(page: &mut Markup, stream: &StreamReport) {
     page.close("details");
 }
 
-/// What arrived where, if there are several receivers.
+/// Writes the counts of each receiving port, if there are several.
 fn write_ports(page: &mut Markup, stream: &StreamReport) {
     if stream.per_port.len() < 2 {
         return;

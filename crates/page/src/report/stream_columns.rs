@@ -1,4 +1,4 @@
-//! The columns of the table of streams: what they show, and their exact values.
+//! The columns of the table of streams: their headings and exact values.
 
 use super::elements::{Cell, Heading, number, words};
 use crate::quantity;
@@ -6,7 +6,7 @@ use packetrig_fleet::report::{LatencyReport, StreamReport};
 use packetrig_units::Nanos;
 use serde::Serialize;
 
-/// A value of the table, exact.
+/// An exact value of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum StreamValue {
     Text(String),
@@ -21,11 +21,11 @@ pub(super) enum StreamValue {
     },
 }
 
-/// A column.
+/// A column of the table.
 #[derive(Clone, Copy)]
 pub(super) struct StreamColumn {
     pub(super) heading: Heading,
-    /// How the page's script shows values.
+    /// The form in which the page's script shows values.
     pub(super) form: &'static str,
     /// `None` if it was not measured.
     pub(super) value: fn(&StreamReport) -> Option<StreamValue>,
@@ -50,7 +50,7 @@ fn latency(stream: &StreamReport, of: fn(&LatencyReport) -> Nanos) -> Option<Str
     stream.latency.as_ref().map(|latency| Time(of(latency)))
 }
 
-/// In the order of the table.
+/// All columns, in their order.
 pub(super) const COLUMNS: &[StreamColumn] = &[
     column("stream", "text", |stream| Some(Text(stream.name.clone()))),
     column("lost", "frames", |stream| Some(Frames(stream.loss?.lost))),
@@ -79,7 +79,7 @@ pub(super) const COLUMNS: &[StreamColumn] = &[
 ];
 
 impl StreamValue {
-    /// As the table shows it.
+    /// The cell that shows this value.
     pub(super) fn cell(&self) -> Cell {
         match self {
             Self::Text(text) => Cell::text(text.clone()),
@@ -93,7 +93,7 @@ impl StreamValue {
         }
     }
 
-    /// For the page's script. Numbers that it cannot hold exactly are texts.
+    /// The value for the page's script. Numbers that it cannot hold exactly are texts.
     pub(super) fn data(&self) -> StreamDatum {
         match self {
             Self::Text(text) => StreamDatum::Text(text.clone()),
@@ -104,7 +104,7 @@ impl StreamValue {
     }
 }
 
-/// `part/whole`: exact, and the script can divide it.
+/// The share as `part/whole`: exact, and the script can divide it.
 fn share_value(part: u64, whole: u64) -> String {
     format!("{part}/{whole}")
 }
@@ -119,6 +119,7 @@ pub(super) enum StreamDatum {
 
 impl StreamDatum {
     fn of(value: u64) -> Self {
+        // JavaScript numbers are exact up to 2^53.
         if value <= 1 << 53 { Self::Number(value) } else { Self::Text(value.to_string()) }
     }
 }

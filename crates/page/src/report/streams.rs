@@ -1,7 +1,7 @@
-//! The table of all streams, and the streams one by one.
+//! The table of all streams, and the details of single streams.
 //!
-//! Up to [`MOST_ROWS`] streams, the table is HTML. Beyond that the HTML has the worst ones, and the page's script shows all of
-//! them from data, a few rows at a time.
+//! The table is HTML for up to [`MOST_ROWS`] streams. With more streams, the HTML contains the worst ones, and the
+//! page's script shows all of them from data, a few rows at a time.
 
 use super::elements::{Cell, Heading, table, table_head};
 use super::stream_charts;
@@ -12,14 +12,14 @@ use packetrig_fleet::report::{RunReport, StreamReport};
 use serde::Serialize;
 use std::cmp::Reverse;
 
-/// Rows of a table that is plain HTML.
+/// Most rows of a table that is plain HTML.
 const MOST_ROWS: usize = 200;
-/// Of more streams, so many of the worst are HTML.
+/// Rows of the worst streams, if there are more.
 const WORST_ROWS: usize = 100;
-/// Streams that have charts: all, or the worst ones.
+/// Most streams that all get charts, and number of the worst ones that get them otherwise.
 const MOST_CHARTS: usize = 64;
 const WORST_CHARTS: usize = 16;
-/// Up to so many streams are unfolded.
+/// Most streams that are all unfolded.
 const UNFOLDED: usize = 4;
 
 /// The streams, those with the worst results first.
@@ -27,7 +27,7 @@ pub(super) fn worst_first(report: &RunReport) -> Vec<&StreamReport> {
     let mut streams: Vec<&StreamReport> = report.streams.iter().collect();
     streams.sort_by_key(|stream| {
         let is_silent = stream.measured && stream.received.is_none();
-        // In millionths: a stream that lost all of few frames is worse than one that lost many of more.
+        // In billionths: a stream that lost all of few frames is worse than one that lost many of more.
         let lost = stream
             .loss
             .map_or(0, |loss| u128::from(loss.lost) * 1_000_000_000 / u128::from(loss.expected.max(1)));
@@ -37,7 +37,7 @@ pub(super) fn worst_first(report: &RunReport) -> Vec<&StreamReport> {
     streams
 }
 
-/// The table of streams.
+/// Writes the table of streams.
 pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
     let headings: Vec<Heading> = COLUMNS.iter().map(|column| column.heading).collect();
     let row = |stream: &&StreamReport| -> Vec<Cell> {
@@ -71,7 +71,7 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
     write_all_rows(page, report, &headings);
 }
 
-/// All streams as data for the page's script, with the empty table that it fills.
+/// Writes all streams as data for the page's script, with the empty table that it fills.
 fn write_all_rows(page: &mut Markup, report: &RunReport, headings: &[Heading]) {
     #[derive(Serialize)]
     struct StreamRows<'a> {
@@ -101,7 +101,7 @@ fn write_all_rows(page: &mut Markup, report: &RunReport, headings: &[Heading]) {
     page.data("streams-data", &StreamRows { forms, columns: columns.collect() });
 }
 
-/// Charts and figures of single streams.
+/// Writes charts and figures of single streams.
 pub(super) fn write_single(page: &mut Markup, report: &RunReport) {
     let count = report.streams.len();
     let shown: Vec<&StreamReport> = if count <= MOST_CHARTS {
@@ -133,7 +133,7 @@ pub(super) fn write_single(page: &mut Markup, report: &RunReport) {
     }
 }
 
-/// The line that is seen while a stream is folded.
+/// The summary line of a folded stream.
 fn in_short(stream: &StreamReport) -> String {
     let route = format!("{} → {}", stream.tx_port, stream.rx_ports.join(", "));
     let loss = match stream.loss {

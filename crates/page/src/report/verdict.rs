@@ -1,4 +1,4 @@
-//! The verdict of a run, why, and each criterion with what was measured.
+//! The verdict of a run with its reasons, and each criterion with the measured values.
 
 use super::elements::{Cell, Figure, Sign, figures, number, prose, table, verdict, words};
 use super::probes;
@@ -7,7 +7,7 @@ use crate::quantity;
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{CriterionLine, CriterionResult, RunReport, RunVerdict, SubjectJudgement};
 
-/// Reasons that are shown without unfolding.
+/// Most reasons that are shown unfolded.
 const REASONS: usize = 12;
 
 pub(super) const fn sign_of_verdict(verdict: &RunVerdict) -> Sign {
@@ -26,7 +26,7 @@ pub(super) const fn sign_of(result: CriterionResult) -> Sign {
     }
 }
 
-/// What the verdict means, in a sentence.
+/// The meaning of the verdict, in a sentence.
 const fn meaning(verdict: &RunVerdict) -> &'static str {
     match verdict {
         RunVerdict::Pass => "Every criterion is met, whatever the doubts of the measurement hide.",
@@ -39,7 +39,7 @@ const fn meaning(verdict: &RunVerdict) -> &'static str {
     }
 }
 
-/// The verdict, large, with its reasons, its figures and its criteria.
+/// Writes the verdict with its reasons, its figures and its criteria.
 pub(super) fn write(page: &mut Markup, report: &RunReport) {
     page.open("p", &[("class", "verdict-line")]);
     verdict(page, sign_of_verdict(&report.verdict), report.verdict.word(), true);

@@ -15,7 +15,7 @@ fn times(p50_ns: i64) -> ProbeTimes {
     }
 }
 
-/// All probes were answered; nothing but the counts is known.
+/// A report in which all probes were answered; only the counts are known.
 fn answered() -> ProbeFindings {
     ProbeFindings {
         end: ProbeLineEnd::Done,
@@ -87,7 +87,7 @@ fn mesh() -> ProbesReport {
     report("oneway", lines)
 }
 
-/// The section, with a sign that is seen for the narrow space.
+/// The section, with a visible sign in place of the narrow space.
 fn page_of(probes: &ProbesReport) -> String {
     section_of(probes).replace('\u{202f}', "~")
 }
@@ -115,10 +115,10 @@ fn trim_row(row: Vec<String>) -> Vec<String> {
     row.into_iter().take(ends).collect()
 }
 
-/// What stands between tags.
+/// The texts between tags.
 fn text_of(markup: &str) -> String {
     let mut texts = markup.split('<').map(|part| part.rsplit_once('>').map_or("", |(_, text)| text));
-    // Before the first tag is the rest of the tag that ended the cell before.
+    // The rest of the tag that ended the previous cell comes before the first tag.
     let text: String = texts.by_ref().collect();
     text.trim().to_owned()
 }
@@ -308,7 +308,7 @@ fn two_targets_of_one_host_share_a_cell_and_none_is_lost() {
     assert!(cell.contains("192.0.2.9:862 41~µs") && cell.contains("192.0.2.9:863 41~µs"), "{cell}");
 }
 
-/// Lines between all of so many nodes.
+/// Lines between all pairs of so many nodes.
 fn full_mesh(nodes: usize) -> ProbesReport {
     let name = |node: usize| format!("node-{node:02}");
     let pairs =
@@ -343,7 +343,7 @@ fn of_a_very_large_mesh_the_worst_lines_are_listed() {
 #[test]
 fn a_time_below_zero_is_not_drawn_but_counted() {
     let page = page_of(&mesh());
-    // Of four delays there, one has a median of -2 µs.
+    // One of four one-way delays has a median of -2 µs.
     let figure =
         page.split("<h4>One-way delay there</h4>").nth(1).unwrap().split("</figure>").next().unwrap();
     assert_eq!(figure.matches("class=\"range-median\"").count(), 3, "{figure}");
