@@ -1,4 +1,4 @@
-//! A tap: what arrives at one interface leaves at another and back, unchanged, and copies go to mirrors or into a file.
+//! A tap: a frame that arrives at one interface leaves at the other one, unchanged. Copies go to mirrors or into a file.
 //!
 //! ```text
 //!            +--------- Tap ---------+
@@ -7,10 +7,11 @@
 //!                | copies        | copies
 //!             mirrors          rings -> recorder -> file
 //! ```
-//! Forwarding comes first: a copy that cannot be made, taken or written is counted and given up, never waited for. In the
-//! kernel the forwarding goes on when this process dies; another one finds it again ([`found`]) and ends it.
+//! Forwarding comes first: a copy that cannot be made, accepted or written is counted and dropped, never waited for. In the
+//! kernel the forwarding goes on when this process dies; another process finds it again ([`found`]) and ends it.
 //!
-//! Invariant: every frame that arrived was forwarded or is in an account of why not, and so is every copy that was wanted.
+//! Invariant: every frame that arrived was forwarded, or an account has the reason why not. The same is true of every copy
+//! that was wanted.
 
 mod account;
 mod begin;
@@ -47,10 +48,10 @@ use std::path::PathBuf;
 
 /// Bytes of a frame that copies keep by default.
 pub const WHOLE: u32 = 9600;
-/// How often the accounts are left for others to read.
+/// Interval between two publications of the accounts.
 const PUBLISH_EVERY: Nanos = Nanos::from_secs(1);
 
-/// An interface that copies go to.
+/// An interface that receives copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorSpec {
     pub at: PortLocation,
@@ -58,40 +59,40 @@ pub struct MirrorSpec {
     pub to: Option<Mac>,
 }
 
-/// What a tap is to be.
+/// Configuration of a tap.
 #[derive(Clone, Debug)]
 pub struct TapSpec {
-    /// For those who look for it.
+    /// Name under which other processes find the tap.
     pub name: String,
-    /// The interfaces of the link.
+    /// The two interfaces of the link.
     pub sides: [PortLocation; 2],
     pub mirrors: Vec<MirrorSpec>,
-    /// Frames to copy, as typed and compiled; all if there is none.
+    /// Filter of the frames to copy, as typed and compiled; all frames if there is none.
     pub filter: Option<(String, FilterProgram)>,
     /// Bytes of a frame that copies keep.
     pub snap_len: Option<u32>,
-    /// Whether copies carry a trailer.
+    /// True if copies carry a trailer.
     pub trailer: bool,
-    /// A file for copies, made anew.
+    /// A file for copies; an existing file is replaced.
     pub capture: Option<PathBuf>,
-    /// The way, if the user insists.
+    /// The back end, if the user insists on one.
     pub way: Option<TapMethod>,
-    /// Forwarding is to end with this process.
+    /// True if forwarding must end with this process.
     pub fail_closed: bool,
-    /// Whether one side goes down while the other has no carrier.
+    /// True if one side is to go down while the other has no carrier.
     pub link_state: bool,
     /// Interfaces that the user has confirmed.
     pub confirmed: Vec<PortLocation>,
 }
 
-/// Why a tap cannot be like that. The user's to decide.
+/// Reason why the requested tap is not possible; the user can change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TapRefusal {
-    /// An interface has two parts.
+    /// One interface has two roles.
     #[error("{0} is named twice; side A, side B and each mirror need interfaces of their own")]
     Twice(String),
-    /// They are in several namespaces.
+    /// The interfaces are in several network namespaces.
     #[error(
         "{0} and {1} are in different network namespaces; all interfaces of a tap must be in the same one"
     )]
@@ -99,37 +100,37 @@ pub enum TapRefusal {
     /// There are too many mirrors.
     #[error("{0} mirrors are too many; a tap can have at most {1}")]
     TooMany(usize, usize),
-    /// A name that is none.
+    /// The name is not valid.
     #[error("`{0}` is not a valid tap name; use 1 to 64 letters, digits, `-` or `_`")]
     Name(String),
-    /// There is a tap of that name.
+    /// A tap with this name exists.
     #[error(
         "a tap named `{0}` exists already; `packetrig tap status {0}` shows it, `packetrig tap stop {0}` ends it"
     )]
     Taken(String),
-    /// There is none of that name.
+    /// No tap has this name.
     #[error("no tap is named `{0}`; `packetrig tap status` lists all taps")]
     Unknown(String),
-    /// The way that the user insists on cannot do this.
+    /// The required back end cannot do this.
     #[error("back end {way} cannot forward here: {reason}")]
     Way { way: TapMethod, reason: String },
-    /// It cannot do without its process.
+    /// The tap cannot work without its process.
     #[error("--detach needs back end xdp, because back end packet forwards in this process: {0}")]
     NeedsProcess(String),
 }
 
-/// A tap at work. Dropping it ends it and restores the interfaces.
+/// A running tap. Dropping it ends it and restores the interfaces.
 pub struct RunningTap {
     plane: TapPlane,
     record: Option<RecordThread>,
     watch: LinkWatch,
     gone: Vec<String>,
-    /// Sides that had no carrier at the last look, by name; absent before the first look.
+    /// Locations of sides that had no carrier at the last poll; `None` before the first poll.
     waiting: Option<Vec<String>>,
-    /// For runs beside it; only of a tap that forwards in its process.
+    /// Log of the tap's own losses for runs on the same link; only of a tap that forwards in its process.
     losses: Option<TapLossLog>,
     state: TapState,
-    // Behind the forwarding, so that a drop restores the interfaces after it.
+    // Declared after the forwarding, so that a drop ends the forwarding before it restores the interfaces.
     guard: TapGuard,
     began: MonoTime,
     published: MonoTime,
@@ -147,24 +148,24 @@ enum TapPlane {
     Process(TapLanes),
 }
 
-/// How a tap ended.
+/// Result of a tap that has ended.
 #[derive(Debug)]
 pub struct TapEnd {
-    /// What became of every frame.
+    /// Final accounts of all frames.
     pub accounts: TapAccounts,
-    /// Rules that the accounts break.
+    /// Accounting rules that the accounts break.
     pub imbalances: Vec<String>,
-    /// What became of the file, if there was to be one.
+    /// Result of the recording, if there was one.
     pub recorded: Option<RecordingOutcome>,
 }
 
 impl RunningTap {
-    /// What it is, and why it is so.
+    /// Returns the tap's state and the reasons for it.
     pub fn state(&self) -> &TapState {
         &self.state
     }
 
-    /// All accounts as they are now.
+    /// Reads all accounts as they are now.
     pub fn accounts(&mut self) -> Result<TapAccounts, Error> {
         let mut accounts = match &mut self.plane {
             TapPlane::Kernel(kernel) => kernel.accounts(&self.state, false)?,
@@ -175,7 +176,7 @@ impl RunningTap {
         Ok(accounts)
     }
 
-    /// To be called some times a second: looks after the links, and leaves the accounts for others to read.
+    /// Polls the links and publishes the accounts. Call it several times a second.
     pub fn tend(&mut self) -> Result<(), Error> {
         let now = self.clock.now();
         if let Some(seen) = self.watch.see(&self.guard.held) {
@@ -193,25 +194,25 @@ impl RunningTap {
             lanes.check()?;
             if let Some(log) = &mut self.losses {
                 let OwnLosses { looked, frames } = lanes.own_losses();
-                // Best effort: a run that finds no news takes the time since the last ones for doubtful.
+                // Best effort: without this report, a run treats the time since the last one as doubtful.
                 drop(log.tell(looked, self.clock.now(), frames));
             }
         }
         Ok(())
     }
 
-    /// Whether a frame that is sent now is forwarded: the forwarding is active since [`RunningTap::begin`], and by the last look both
-    /// sides had their carrier and had been taken into service.
+    /// True if a frame that is sent now is forwarded: the forwarding has been active since [`RunningTap::begin`], and at the
+    /// last poll both sides had their carrier and were operational.
     pub fn is_ready(&self) -> bool {
         self.waiting.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// The sides that a frame could not arrive at or leave from at the last look.
+    /// Sides that were not operational at the last poll: no frame could arrive or leave there.
     pub fn waiting(&self) -> &[String] {
         self.waiting.as_deref().unwrap_or_default()
     }
 
-    /// Interfaces that no longer exist. A new one with the same name is another interface, and is not used.
+    /// Interfaces that no longer exist. A new interface with the same name is another one, and is not used.
     pub fn gone(&self) -> &[String] {
         &self.gone
     }
@@ -229,8 +230,8 @@ impl RunningTap {
         }
     }
 
-    /// Ends it: nothing is forwarded from now on, and the interfaces are as they were. If one cannot be restored, this is
-    /// an error, and `tap stop` can try again.
+    /// Ends the tap: it forwards no more frames, and the interfaces are as they were before. If an interface cannot be
+    /// restored, returns an error, and `tap stop` can try again.
     pub fn end(mut self) -> Result<TapEnd, Error> {
         let elapsed = self.clock.now().since(self.began);
         let mut accounts = match &mut self.plane {
@@ -257,12 +258,13 @@ impl RunningTap {
         };
         accounts.elapsed = elapsed;
         accounts.is_final = true;
+        // The last step that can fail: by now the recording is complete, whatever happens to the interfaces.
         self.guard.restore()?;
         let imbalances = accounts.imbalances();
         Ok(TapEnd { accounts, imbalances, recorded })
     }
 
-    /// Leaves it to the kernel. Only for a tap that goes on without a process.
+    /// Leaves the tap to the kernel. Only for a tap that can go on without a process.
     pub fn leave(mut self) -> Result<(), Error> {
         self.guard.remember(&mut self.state)?;
         self.guard.leave();

@@ -1,36 +1,37 @@
-//! What became of frames and of copies: the same accounts for both back ends.
+//! Accounts of frames and copies, the same for both back ends.
 //!
-//! A count that is not known is absent. Rules are checked once the tap has ended; before, frames are on their way.
+//! An unknown count is absent. The accounting rules are checked only after the tap has ended; before that, frames are in
+//! transit.
 
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Why a frame was not forwarded, or a copy not handed over.
+/// Reason why a frame was not forwarded, or a copy not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TapLossCause {
-    /// The ring it arrived in was full: this process was too slow.
+    /// The receive ring was full: this process was too slow.
     Ring,
-    /// There is no such interface any more.
+    /// The interface no longer exists.
     Gone,
     /// The interface was down.
     Down,
-    /// It is longer than the interface takes.
+    /// The frame is longer than the interface can send.
     TooLong,
-    /// There was no memory.
+    /// The kernel had no memory.
     Memory,
-    /// The driver took no more, the other end being too slow.
+    /// The driver refused the frame because the far end was too slow.
     Driver,
     /// The ring towards the interface was full.
     Full,
-    /// There is no room for a trailer in it.
+    /// The frame has no space for a trailer.
     NoRoom,
-    /// The kernel passed the interface over: down, gone, its MTU too small, or it takes no redirected frames.
+    /// The kernel skipped the interface: it is down or gone, its MTU is too small, or it accepts no redirected frames.
     PassedOver,
-    /// The interface takes no redirected frames, or none in several pieces.
+    /// The interface accepts no redirected frames, or none in several pieces.
     Deaf,
-    /// On purpose, as an impairment.
+    /// An impairment dropped the frame on purpose.
     Impaired,
     Other,
 }
@@ -56,17 +57,17 @@ impl TapLossCause {
     }
 }
 
-/// Why a frame was not to be copied.
+/// Reason why a frame was not selected for copying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UncopiedReason {
-    /// It does not match the filter.
+    /// The frame does not match the filter.
     Filter,
-    /// It goes to a station that copies go to, so it may be one that came back.
+    /// The frame's destination is a station that receives copies, so it may be a copy that came back.
     Own,
-    /// It is longer than this way can copy.
+    /// The frame is longer than this back end can copy.
     TooLong,
-    /// It was lost before anybody saw it.
+    /// The frame was lost before the tap received it.
     Unseen,
 }
 
@@ -85,59 +86,59 @@ impl UncopiedReason {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapAccounts {
     pub elapsed: Nanos,
-    /// No frame is on its way any more.
+    /// True if no frame is in transit any more.
     pub is_final: bool,
-    /// From A to B, and back.
+    /// The direction from A to B, then the one from B to A.
     pub directions: Vec<TapDirection>,
-    /// What the file got, if there is to be one.
+    /// Counts of the recording, if there is one.
     pub recording: Option<RecordingAccount>,
 }
 
-/// Frames of one direction.
+/// Account of one direction's frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapDirection {
     pub from: String,
     pub to: String,
     pub received: u64,
-    /// Their bytes, without FCS.
+    /// Bytes of the received frames, without FCS.
     pub received_bytes: u64,
-    /// Made beyond them, as an impairment.
+    /// Additional frames that an impairment made.
     pub made: u64,
-    /// Taken by the driver of the other side.
+    /// Frames that the driver of the other side accepted.
     pub forwarded: Option<u64>,
     pub dropped: BTreeMap<TapLossCause, u64>,
-    /// To be copied to each mirror.
+    /// Frames to be copied to each mirror.
     pub wanted: u64,
-    /// Not to be copied.
+    /// Frames that were not selected for copying, by reason.
     pub uncopied: BTreeMap<UncopiedReason, u64>,
     pub mirrors: Vec<MirrorAccount>,
 }
 
-/// Copies of one direction for one mirror.
+/// Account of one direction's copies for one mirror.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MirrorAccount {
     pub to: String,
-    /// Taken by its driver.
+    /// Copies that the mirror's driver accepted.
     pub mirrored: Option<u64>,
-    /// Bytes handed to it.
+    /// Bytes of the copies that were handed to the mirror.
     pub bytes: u64,
     pub dropped: BTreeMap<TapLossCause, u64>,
 }
 
-/// Copies for the file, of both directions.
+/// Account of the copies for the file, of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordingAccount {
     /// Frames taken from the rings.
     pub frames: u64,
-    /// Frames that found their ring full.
+    /// Frames that were lost because their ring was full.
     pub ring_dropped: u64,
-    /// Frames that found the queue to the disk full.
+    /// Frames that were lost because the queue to the disk was full.
     pub queue_dropped: u64,
     /// Frames that could not be written.
     pub disk_lost: u64,
 }
 
-/// Leaves out what did not happen.
+/// Collects the counts that are not zero.
 pub(super) fn counted<K: Ord>(causes: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
     let mut all = BTreeMap::new();
     for (cause, frames) in causes.into_iter().filter(|(_, frames)| *frames > 0) {
@@ -151,7 +152,7 @@ fn total<K>(causes: &BTreeMap<K, u64>) -> u64 {
 }
 
 impl TapAccounts {
-    /// Rules that are broken. None are checked before the end.
+    /// Returns the accounting rules that are broken. Checks nothing before the end of the tap.
     pub fn imbalances(&self) -> Vec<String> {
         if self.is_final {
             self.directions.iter().flat_map(TapDirection::imbalances).collect()
@@ -162,7 +163,7 @@ impl TapAccounts {
 }
 
 impl TapDirection {
-    /// Frames that were not forwarded.
+    /// Number of frames that were not forwarded.
     pub fn lost(&self) -> u64 {
         total(&self.dropped)
     }
@@ -175,8 +176,8 @@ impl TapDirection {
         if let Some(forwarded) = self.forwarded.filter(|forwarded| forwarded + lost != came) {
             broken.push(format!("{way}: {came} arrived, {forwarded} forwarded and {lost} dropped"));
         }
-        // Every frame that arrived was either meant for the mirrors or is in a count of why not; what each mirror
-        // made of those that were meant is checked mirror by mirror.
+        // Every frame that arrived was either selected for the mirrors or is in a count of reasons. The copies of the
+        // selected frames are checked mirror by mirror.
         let uncopied = total(&self.uncopied);
         if !self.mirrors.is_empty() && self.wanted + uncopied != self.received {
             broken.push(format!(

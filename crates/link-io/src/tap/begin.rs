@@ -1,5 +1,5 @@
-//! Starts a tap: takes the interfaces, chooses the back end, makes the file, begins to forward; in this order, so that
-//! every refusal comes before a frame is touched.
+//! Starts a tap: takes the interfaces, chooses the back end, creates the file, starts the forwarding. In this order every
+//! refusal comes before the tap touches a frame.
 
 use super::choose::{TapAbilities, TapChoice, TapMethod, choose};
 use super::guard::TapGuard;
@@ -22,17 +22,17 @@ use packetrig_sys::{clock, process};
 use packetrig_units::clamp_to_u32;
 use packetrig_wire::trailer;
 
-/// Bytes of a frame before those that an MTU counts.
+/// Length of the Ethernet header, which an MTU does not count.
 const HEADER: u32 = 14;
 
-/// Forwarding that has begun.
+/// Forwarding that has started.
 struct StartedTap {
     plane: TapPlane,
-    /// The rings of a recording.
+    /// Sources for a recording.
     sources: Option<[RecordSource; 2]>,
-    /// Why drops in the drivers are not counted, if they are not.
+    /// Reason why drops in the drivers are not counted, if they are not.
     blindness: Option<String>,
-    /// Why it is not in the kernel as chosen, if it is not.
+    /// Reason why the tap is not in the kernel as chosen, if it is not.
     refusal: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl RunningTap {
         Self::begin_with(spec, None)
     }
 
-    /// The same, with a treatment for the frames of each direction: from A to B, and back.
+    /// Starts a tap with a treatment for the frames of each direction: from A to B, and back.
     pub fn begin_with(
         spec: &TapSpec,
         treatments: Option<[Box<dyn FrameTreatment>; 2]>,
@@ -57,10 +57,10 @@ impl RunningTap {
         let choice = choose(spec, &TapAbilities::of(&held.sides[0].netns, &links, treatments.is_some()))?;
         let files = TapFiles::of(&name);
         let mut guard = TapGuard::new(files, held)?;
-        // What a tap that has died left of its programs would be in the way.
+        // A tap that died may have left pinned programs, which would be in the way.
         PinnedForwarding::remove(guard.files.pins())?;
-        // Remembered before anything is forwarded: should this process be killed in the next line, `tap stop` still
-        // finds the interfaces and restores them.
+        // Saved before anything is forwarded: if this process is killed at the next line, `tap stop` still finds the
+        // interfaces and restores them.
         let mut state = state_of(spec, name, &choice, &guard.held);
         guard.remember(&mut state)?;
         let started = forward(spec, &choice, &mut guard, treatments)?;
@@ -70,8 +70,8 @@ impl RunningTap {
         state.knows_drivers = started.blindness.is_none();
         state.caveats.extend(started.blindness);
         guard.remember(&mut state)?;
-        // From here on the tap's own file says what was changed. With two files, a run that is started on an
-        // interface after this process was killed would restore it under the forwarding that goes on.
+        // From here on the tap's own file records the changes. With two files, a run that is started on an interface after
+        // this process was killed would restore the interface under the forwarding that goes on.
         if !state.fail_closed {
             guard.held.all_mut().try_for_each(TapHold::stop_saving)?;
         }
@@ -82,7 +82,7 @@ impl RunningTap {
             (Some(sources), Some(file)) => Some(RecordThread::begin(spec, file, sources, RealClock::new())?),
             _ => None,
         };
-        // Best effort: without it, a run beside this tap does not know what it loses.
+        // Best effort: without the log, a run beside this tap does not know the tap's losses.
         let losses = match &started.plane {
             TapPlane::Process(_) => TapLossLog::begin(&state.name, now).ok(),
             TapPlane::Kernel(_) => None,
@@ -103,7 +103,8 @@ impl RunningTap {
     }
 }
 
-/// Begins to forward: as chosen, or in this process if the kernel refuses and the user does not insist.
+/// Starts the forwarding with the chosen back end. Falls back to this process if the kernel refuses and the user does not
+/// insist.
 fn forward(
     spec: &TapSpec,
     choice: &TapChoice,
@@ -114,7 +115,7 @@ fn forward(
         return in_process(spec, &mut guard.held, treatments);
     }
     match in_kernel(spec, guard, choice.native) {
-        // The driver knows best; where the user does not insist there is another way.
+        // The driver knows best; if the user does not insist, there is another back end.
         Err(error) if spec.way.is_none() => {
             PinnedForwarding::remove(guard.files.pins())?;
             let started = in_process(spec, &mut guard.held, treatments)?;
@@ -128,7 +129,7 @@ fn take(spec: &TapSpec, at: &PortLocation, is_side: bool) -> Result<TapHold, Err
     TapHold::take(at, spec.confirmed.contains(at), is_side)
 }
 
-/// What can be said without asking the kernel, and whether there is a tap of that name.
+/// Checks the parts of the specification that need no kernel, and whether a tap has this name already.
 fn check(spec: &TapSpec, name: &str) -> Result<(), Error> {
     let all: Vec<&PortLocation> =
         spec.sides.iter().chain(spec.mirrors.iter().map(|mirror| &mirror.at)).collect();
@@ -143,7 +144,7 @@ fn check(spec: &TapSpec, name: &str) -> Result<(), Error> {
     let there = found(None)?.into_iter().find(|found| found.state.name == name);
     match there {
         Some(found) if found.is_forwarding() => Err(TapRefusal::Taken(name.to_owned()).into()),
-        // One that has died with its forwarding: its interfaces are put back as they were before they are taken again.
+        // A dead tap whose forwarding has ended: restores its interfaces before they are taken again.
         Some(found) => found.end().map(drop),
         None => Ok(()),
     }
@@ -170,7 +171,7 @@ fn state_of(spec: &TapSpec, name: String, choice: &TapChoice, held: &HeldInterfa
         why: choice.why.clone(),
         process: process::own(),
         since_ns: clock::wall_clock_ns(),
-        // Whatever was asked for: it cannot do without its process.
+        // The packet back end always ends with its process, whatever the user asked for.
         fail_closed: spec.fail_closed || choice.way == TapMethod::Packet,
         knows_drivers: false,
         sides: [TapInterface::of(&sides[0]), TapInterface::of(&sides[1])],
@@ -182,7 +183,7 @@ fn state_of(spec: &TapSpec, name: String, choice: &TapChoice, held: &HeldInterfa
     }
 }
 
-/// Frames that will not be forwarded or copied for their length.
+/// Describes frames that will not be forwarded or copied because of their length.
 fn limits(spec: &TapSpec, choice: &TapChoice, sides: &[TapHold; 2], mirrors: &[TapHold]) -> Vec<String> {
     let [a, b] = sides;
     let mut caveats = Vec::new();
@@ -211,12 +212,12 @@ fn limits(spec: &TapSpec, choice: &TapChoice, sides: &[TapHold; 2], mirrors: &[T
     caveats
 }
 
-/// What the MTU of a mirror has to be, so that it gets a copy of every frame that is copied.
+/// Returns the MTU that a mirror needs to get a copy of every frame that is copied.
 fn mtu_for_copies(way: TapMethod, largest: u32, cut: u32, more: u32) -> u32 {
     // Longer frames are forwarded in the kernel and not copied (decision 0013).
     let copied = if way == TapMethod::Xdp { largest.min(programs::LONGEST_COPY - HEADER) } else { largest };
     let cut = copied.min(cut.saturating_sub(HEADER)) + more;
-    // In the kernel a mirror is passed over by the length of the frame before it is cut.
+    // The kernel compares the MTU of a mirror with the length of the frame before it is cut.
     if way == TapMethod::Xdp { copied.max(cut) } else { cut }
 }
 

@@ -1,4 +1,5 @@
-//! Chooses the back end of a tap: in the kernel where both interfaces and all mirrors can, else in this process; and why.
+//! Chooses the back end of a tap, and gives the reason: the kernel if both interfaces and all mirrors can do it, else this
+//! process.
 
 use super::{TapRefusal, TapSpec};
 use crate::Error;
@@ -26,11 +27,11 @@ impl std::fmt::Display for TapMethod {
     }
 }
 
-/// A way, and why it is taken.
+/// A back end, and the reason for its choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TapChoice {
     pub(super) way: TapMethod,
-    /// In the drivers, not in the kernel's generic path.
+    /// True if the drivers forward, and not the kernel's generic path.
     pub(super) native: bool,
     pub(super) why: String,
 }
@@ -45,20 +46,21 @@ impl TapChoice {
     }
 }
 
-/// What the interfaces can do.
+/// Abilities of the interfaces.
 #[derive(Clone, Debug)]
 pub(super) struct TapAbilities {
-    /// Why no program can be loaded, if so.
+    /// Reason why no program can be loaded, if there is one.
     pub(super) obstacle: Option<String>,
-    /// By name: the sides, then the mirrors.
+    /// XDP features by interface name: the sides first, then the mirrors.
     pub(super) features: Vec<(String, XdpFeatures)>,
-    /// There are treatments for frames on their way.
+    /// True if frames get a treatment on their way.
     pub(super) is_treated: bool,
 }
 
 impl TapAbilities {
     pub(super) fn of(netns: &NetNs, links: &[&Link], is_treated: bool) -> Self {
         let features = links.iter().map(|link| {
+            // No answer counts as no feature: kernels before 6.3 report none, and the packet back end works everywhere.
             let features = xdp_features(netns, link.index).unwrap_or_default();
             (link.name.clone(), features)
         });
@@ -79,7 +81,7 @@ pub(super) fn choose(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoi
     }
 }
 
-/// How it can be done in the kernel, or why not.
+/// Returns the way to forward in the kernel, or the reason why that is not possible.
 fn in_kernel(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, String> {
     if abilities.is_treated {
         return Err("impairments need this process; the kernel programs cannot make them".into());
@@ -88,14 +90,14 @@ fn in_kernel(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Stri
         return Err(obstacle.clone());
     }
     let sides = &abilities.features[..2];
-    // In the generic path all clones of a frame share its bytes, so a trailer or a new address for one copy would
-    // change the others and the forwarded frame (decision 0013).
+    // In the generic path all clones of a frame share its bytes. A trailer or a new address for one copy would change the
+    // other copies and the forwarded frame (decision 0013).
     let not_native = sides.iter().find(|(_, features)| !(features.native && features.redirect));
     let takes_none = abilities.features.iter().find(|(_, features)| !features.transmit);
     match not_native {
         None => match takes_none {
             None => Ok(TapChoice::xdp(true, "the drivers of all interfaces can forward".into())),
-            // A mirror that takes none would get no copy at all.
+            // A mirror that accepts no redirected frames would get no copies at all.
             Some((name, _)) => Err(format!(
                 "{name} does not accept redirected frames (a virtual cable does if its far end has GRO on or \
                     runs an XDP program)"

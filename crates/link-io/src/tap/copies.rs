@@ -1,21 +1,21 @@
-//! A copy as it leaves for a mirror, made in user space: cut, with a trailer, with a new destination. The same as
-//! `bpf/tap.bpf.c` makes; a test of the whole program holds them together.
+//! Makes a copy for a mirror in user space: cut, with a trailer, with a new destination. The copies are equal to those of
+//! `bpf/tap.bpf.c`; a test of the whole program compares both.
 
 use packetrig_sys::link::Mac;
 use packetrig_wire::trailer::{self, TapTrailer};
 
-/// What copies for a mirror are like.
+/// Properties of the copies for a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CopyShape {
     /// Bytes of a frame that are kept.
     pub(super) snap: usize,
     pub(super) to: Option<Mac>,
-    /// Bytes of a copy that the mirror takes.
+    /// Length of the longest copy that the mirror accepts.
     pub(super) longest: usize,
 }
 
 impl CopyShape {
-    /// Writes the copy of a frame into `slot`; how long it is, or `None` if it is longer than the mirror or the slot takes.
+    /// Writes the copy of a frame into `slot`. Returns its length, or `None` if it is too long for the mirror or the slot.
     pub(super) fn write(&self, frame: &[u8], trailer: Option<TapTrailer>, slot: &mut [u8]) -> Option<usize> {
         let kept = frame.len().min(self.snap);
         let len = kept + trailer.map_or(0, |_| trailer::LEN);
@@ -23,6 +23,7 @@ impl CopyShape {
             return None;
         }
         slot[..kept].copy_from_slice(&frame[..kept]);
+        // A frame that was cut below six bytes has no complete address to replace.
         if let (Some(to), true) = (self.to, kept >= 6) {
             slot[..6].copy_from_slice(&to);
         }

@@ -1,4 +1,4 @@
-//! Taps of this machine, found by what they left, whether their process lives or not.
+//! Finds the taps of this machine by the files that they left, whether their processes live or not.
 
 use super::account::TapAccounts;
 use super::place::{TapFiles, TapInterface, TapState, names};
@@ -9,7 +9,7 @@ use packetrig_sys::xdp::tap::PinnedForwarding;
 use packetrig_sys::{clock, process};
 use packetrig_units::Nanos;
 
-/// How long a process that was asked to end may take.
+/// Time that a process has to end after a request.
 const PATIENCE_NS: u64 = 20_000_000_000;
 const LOOK_NS: u64 = 10_000_000;
 
@@ -21,17 +21,17 @@ pub struct FoundTap {
     pinned: Option<PinnedForwarding>,
 }
 
-/// A tap as its process last described it. To read this takes no rights at interfaces, and it may be old.
+/// A tap as its process last described it. Reading this needs no rights at interfaces, and it may be out of date.
 #[derive(Debug)]
 pub struct DescribedTap {
     pub state: TapState,
-    /// Whether its process runs.
+    /// True if the tap's process runs.
     pub process_runs: bool,
-    /// Its accounts and when they were written, nanoseconds since 1970.
+    /// The tap's accounts and their time, nanoseconds since 1970.
     pub counted: Option<(u64, TapAccounts)>,
 }
 
-/// All taps of this user.
+/// Describes all taps of this user.
 pub fn described() -> Vec<DescribedTap> {
     names().iter().filter_map(|name| DescribedTap::of(name)).collect()
 }
@@ -47,7 +47,7 @@ impl DescribedTap {
     }
 }
 
-/// All taps, or the one of that name.
+/// Finds all taps, or the one of that name.
 pub fn found(name: Option<&str>) -> Result<Vec<FoundTap>, Error> {
     match name {
         None => Ok(names().iter().filter_map(|name| FoundTap::of(name)).collect()),
@@ -66,16 +66,16 @@ impl FoundTap {
         Some(Self { state, files, pinned })
     }
 
-    /// Whether its process lives.
+    /// True if the tap's process lives.
     pub fn has_process(&self) -> bool {
         self.files.are_locked()
     }
 
-    /// Whether frames are being forwarded.
+    /// True if frames are being forwarded.
     pub fn is_forwarding(&self) -> bool {
         match self.state.way {
             TapMethod::Packet => self.has_process(),
-            // Of an interface that is gone the names of its programs are still there.
+            // The pinned programs outlive an interface that has disappeared, so the interfaces are checked, too.
             TapMethod::Xdp => {
                 let is_attached = self.pinned.as_ref().is_some_and(PinnedForwarding::is_attached);
                 self.has_process()
@@ -84,7 +84,7 @@ impl FoundTap {
         }
     }
 
-    /// Its interfaces that no longer exist.
+    /// The tap's interfaces that no longer exist.
     pub fn gone(&self) -> Vec<String> {
         let parts = self.state.sides.iter().chain(&self.state.mirrors);
         parts.filter(|part| !self.has_interface(part)).map(|part| part.location.clone()).collect()
@@ -95,7 +95,7 @@ impl FoundTap {
         netns.and_then(|netns| NamespaceLinks::open(&netns).ok()?.by_index(part.index).ok()).is_some()
     }
 
-    /// Its accounts: now, where the kernel has them; else as its process left them last.
+    /// Reads the tap's accounts from the kernel, or else the last ones that its process published.
     pub fn accounts(&self) -> Result<Option<TapAccounts>, Error> {
         let published = self.files.published();
         let Some(pinned) = &self.pinned else { return Ok(published) };
@@ -109,7 +109,7 @@ impl FoundTap {
         Nanos::new(clock::wall_clock_ns().saturating_sub(self.state.since_ns))
     }
 
-    /// Ends it and restores its interfaces. A tap whose process lives does that itself, and reports the rest there (`None`).
+    /// Ends the tap and restores its interfaces. A tap whose process lives ends itself, and reports the rest there (`None`).
     ///
     /// If an interface cannot be restored, this is an error and what is known of the tap stays: it can be ended again.
     pub fn end(self) -> Result<Option<TapEnd>, Error> {
@@ -132,17 +132,17 @@ impl FoundTap {
         Ok(Some(TapEnd { accounts, imbalances, recorded: None }))
     }
 
-    /// Whether its file is there still, or there again for another tap.
+    /// True if the tap's file still exists and does not belong to a newer tap.
     fn is_there(&self) -> bool {
         self.files.recall().is_some_and(|state| state.since_ns == self.state.since_ns)
     }
 
-    /// Takes its programs off; what the accounts are then.
+    /// Detaches the tap's programs; returns the final accounts.
     fn take_off(&self) -> Result<TapAccounts, Error> {
         let published = self.files.published().unwrap_or_default();
         let Some(pinned) = &self.pinned else { return Ok(published) };
-        // Counters are read after the programs are off and the frames under way have been counted, else the rules of
-        // the accounts would not hold.
+        // Counters are read after the programs are off and the frames in transit have been counted, else the rules of the
+        // accounts would not hold.
         pinned.end()?;
         kernel::settle();
         let mut accounts = kernel::accounts(pinned.books(), &self.state, true)?;
@@ -163,11 +163,11 @@ mod tests {
     use packetrig_sys::netns::{self, NetNs};
     use std::path::Path;
 
-    /// A cable between `a` and `b` in a namespace of its own.
+    /// A cable between `a` and `b` in a separate namespace.
     struct CableLab(String);
 
     impl CableLab {
-        /// `None` where rights are missing.
+        /// Creates the cable; `None` if rights are missing.
         fn new(test: &str) -> Option<Self> {
             let name = format!("link-io-{test}-{}", process::own());
             let netns = match NetNs::create_named(&name) {
@@ -188,7 +188,8 @@ mod tests {
             NamespaceLinks::open(&NetNs::open(&self.0).unwrap()).unwrap().by_name(name).unwrap()
         }
 
-        /// What a tap changes. The kernel chooses a queueing discipline when an interface comes up, which nobody takes back.
+        /// Settings that a tap changes. The kernel chooses a queueing discipline when an interface comes up, which no
+        /// process undoes.
         fn settings(&self, name: &str) -> (bool, bool, u32) {
             let link = self.link(name);
             (link.up, link.promiscuous, link.mtu)

@@ -1,4 +1,4 @@
-//! Ends what a tap has changed: restores its interfaces, then removes the files that say how to restore them.
+//! Undoes the changes of a tap: restores its interfaces, then removes the files that describe how to restore them.
 
 use super::TapRefusal;
 use super::hold::HeldInterfaces;
@@ -12,30 +12,30 @@ use packetrig_sys::xdp::tap::PinnedForwarding;
 pub(super) struct TapGuard {
     pub(super) files: TapFiles,
     pub(super) held: HeldInterfaces,
-    /// Whether nothing is left to be done on drop.
+    /// True if drop has nothing left to do.
     is_over: bool,
-    /// Says to others that this process lives.
+    /// Shows other processes that this process lives.
     _lock: LockFile,
 }
 
 impl TapGuard {
-    /// Refused if another process has a tap of that name.
+    /// Takes the tap's lock; refused if another process has a tap of that name.
     pub(super) fn new(files: TapFiles, held: HeldInterfaces) -> Result<Self, Error> {
         let lock = files.lock()?.ok_or_else(|| TapRefusal::Taken(files.name().to_owned()))?;
         Ok(Self { files, held, is_over: false, _lock: lock })
     }
 
-    /// Writes down what the tap is, with what has been changed about its interfaces by now.
+    /// Saves the tap's state, with all changes to its interfaces so far.
     pub(super) fn remember(&self, state: &mut TapState) -> Result<(), Error> {
         state.note_changes(&self.held);
         self.files.remember(state)
     }
 
-    /// Restores the interfaces and removes the files. If an interface cannot be restored, the files stay: `tap stop`
-    /// needs them to try again.
+    /// Restores the interfaces and removes the files. If an interface cannot be restored, the files stay: `tap stop` needs
+    /// them to try again.
     pub(super) fn restore(&mut self) -> Result<(), Error> {
         self.is_over = true;
-        // First, because forwarding that is pinned would go on between interfaces that are restored.
+        // First, because pinned forwarding would go on between interfaces that are restored already.
         PinnedForwarding::remove(self.files.pins())?;
         let restored = self.held.restore()?;
         self.files.forget(restored)
@@ -51,7 +51,7 @@ impl TapGuard {
 impl Drop for TapGuard {
     fn drop(&mut self) {
         if !self.is_over {
-            // Best effort: a destructor has no caller to tell, and a later `stop` does it again.
+            // Best effort: a destructor cannot return an error, and a later `stop` tries again.
             drop(self.restore());
         }
     }

@@ -1,4 +1,5 @@
-//! The interfaces of a tap: guarded, locked, quiet. They are restored when dropped, or by the process that finds them later.
+//! The interfaces of a tap: guarded, locked and quiet. They are restored when dropped, or by the process that finds them
+//! later.
 
 use super::place::{TapInterface, TapState};
 use crate::Error;
@@ -15,13 +16,13 @@ pub(super) struct TapHold {
     pub(super) link: Link,
     pub(super) location: PortLocation,
     quieted: Option<QuietInterface>,
-    /// Whether we made it promiscuous.
+    /// True if the tap made the interface promiscuous.
     is_promiscuous: bool,
     _lock: NameLock,
 }
 
 impl TapHold {
-    /// Takes an interface. `is_side` says that it is to hear everything.
+    /// Takes an interface. A side (`is_side`) receives all frames, whatever their destination.
     pub(super) fn take(location: &PortLocation, confirmed: bool, is_side: bool) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
@@ -39,37 +40,38 @@ impl TapHold {
             _lock: lock,
         };
         if is_side {
-            // On the interface and not by a socket, which would end with its process: forwarding in the kernel may
-            // outlive it.
+            // Set on the interface and not by a socket, whose setting would end with its process: forwarding in the kernel
+            // may outlive the process.
             held.is_promiscuous = links.set_promiscuous(held.link.index, true)?;
         }
         Ok(held)
     }
 
-    /// What could not be made quiet.
+    /// Settings that could not be made quiet.
     pub(super) fn caveats(&self) -> &[String] {
         self.quieted.as_ref().map_or(&[], QuietInterface::caveats)
     }
 
-    /// What was changed, for the tap's file: another process may have to restore it.
+    /// Changes so far, for the tap's file: another process may have to restore them.
     pub(super) fn changes(&self) -> Vec<InterfaceChange> {
         self.quieted.as_ref().map_or_else(Vec::new, |quieted| quieted.changes().to_vec())
     }
 
-    /// Whether it was made promiscuous.
+    /// True if the interface was made promiscuous.
     pub(super) const fn is_promiscuous(&self) -> bool {
         self.is_promiscuous
     }
 
-    /// Lets frames arrive that a program redirects into this cable, where they did before. For a side without a program.
+    /// Keeps accepting frames that a program redirects into this cable, if the interface accepted them before. For a side
+    /// without a program.
     pub(super) fn keep_redirects(&mut self) {
         if let Some(quieted) = &mut self.quieted {
             quieted.keep_redirects();
         }
     }
 
-    /// Leaves it to the tap's own file to say what was changed: for a tap that goes on forwarding when its process is killed,
-    /// because a run on the interface must not restore it before the tap ends.
+    /// Stops the separate record of changes, so that only the tap's own file has them. For a tap that goes on forwarding
+    /// when its process is killed: a run on the interface must not restore it before the tap ends.
     pub(super) fn stop_saving(&mut self) -> Result<(), Error> {
         if let Some(quieted) = &mut self.quieted {
             quieted.stop_saving()?;
@@ -85,20 +87,20 @@ impl TapHold {
         Ok(())
     }
 
-    /// Puts the interface back as it was. One that is gone needs nothing.
+    /// Restores the interface. An interface that no longer exists needs nothing.
     fn restore(&mut self) -> Result<(), Error> {
         let promiscuous = if std::mem::take(&mut self.is_promiscuous) {
             end_promiscuous_mode(&self.netns, self.link.index)
         } else {
             Ok(())
         };
-        // Both are tried; the first error is said.
+        // Both are tried; the first error is returned.
         let settings = self.quieted.take().map_or(Ok(()), QuietInterface::restore_all);
         promiscuous?;
         settings.map_err(Error::from)
     }
 
-    /// Leaves it as it is now.
+    /// Leaves the interface as it is now.
     fn leave(&mut self) {
         self.is_promiscuous = false;
         if let Some(quieted) = self.quieted.take() {
@@ -109,12 +111,12 @@ impl TapHold {
 
 impl Drop for TapHold {
     fn drop(&mut self) {
-        // A destructor has no caller to tell; whoever wants to know has called `restore` before.
+        // A destructor cannot return an error; a caller that wants it has called `restore` before.
         drop(self.restore());
     }
 }
 
-/// The proof that each interface of a tap was restored or is gone. Only with it the tap's files may be removed.
+/// Proof that each interface of a tap was restored or is gone. Only with this proof may the tap's files be removed.
 #[must_use]
 #[derive(Debug)]
 pub(super) struct InterfacesRestored(());
@@ -135,7 +137,7 @@ impl HeldInterfaces {
         self.sides.iter_mut().chain(&mut self.mirrors)
     }
 
-    /// Restores each interface, even if another one cannot be.
+    /// Restores each interface, even if another one cannot be restored.
     pub(super) fn restore(&mut self) -> Result<InterfacesRestored, Error> {
         let outcomes = self.all_mut().map(TapHold::restore);
         outcomes.fold(Ok(()), Result::and).map(InterfacesRestored)
@@ -146,23 +148,23 @@ impl HeldInterfaces {
     }
 }
 
-/// Restores the interfaces of a tap whose process has died, each even if another one cannot be.
+/// Restores the interfaces of a tap whose process has died, each even if another one cannot be restored.
 pub(super) fn restore_all(state: &TapState) -> Result<InterfacesRestored, Error> {
     let parts = state.sides.iter().chain(&state.mirrors);
-    // A namespace that has gone took its interfaces with it.
+    // A namespace that no longer exists took its interfaces with it.
     let there = parts.filter_map(|part| Some((part, part.netns(state.process)?)));
     let outcomes = there.map(|(part, netns)| restore(part, &netns));
     outcomes.fold(Ok(()), Result::and).map(InterfacesRestored)
 }
 
-/// Puts back what a tap has left, if the interface is still the one it was.
+/// Restores an interface that a dead tap left, if it is still the same interface.
 fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
     let Some(link) = NamespaceLinks::open(netns)?.find_index(part.index)? else { return Ok(()) };
     let location: Option<PortLocation> = part.location.parse().ok();
     if location.is_none_or(|location| location.interface != link.name) {
         return Ok(());
     }
-    // Another process may have taken it since. What it restores then is the state that the tap made, so this has to wait.
+    // Another process may have taken the interface since. It will restore the state that the tap made, so this has to wait.
     let _lock = NameLock::take(netns, &lock_name(part.index), &format!("port {}", part.location))?;
     let promiscuous = if part.promiscuous { end_promiscuous_mode(netns, part.index) } else { Ok(()) };
     let settings = QuietInterface::resume(netns, &link, part.changes.clone())?.restore_all();
@@ -170,7 +172,7 @@ fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
     settings.map_err(Error::from)
 }
 
-/// An interface that is gone needs nothing.
+/// Ends promiscuous mode. An interface that no longer exists needs nothing.
 fn end_promiscuous_mode(netns: &NetNs, index: u32) -> Result<(), Error> {
     let mut links = NamespaceLinks::open(netns)?;
     if links.find_index(index)?.is_some() {

@@ -1,4 +1,4 @@
-//! The way `xdp`: programs forward and copy; their books become accounts.
+//! The back end `xdp`: programs forward and copy; their counters become accounts.
 
 use super::account::{MirrorAccount, TapAccounts, TapDirection, TapLossCause, UncopiedReason, counted};
 use super::place::TapState;
@@ -6,7 +6,7 @@ use crate::Error;
 use packetrig_sys::clock;
 use packetrig_sys::xdp::tap::{TapCounts, TapForwarding};
 
-/// Frames that were on their way when the programs were taken off have been counted by then.
+/// Time after which frames that were in transit have been counted, once the programs are detached.
 const SETTLED_NS: u64 = 30_000_000;
 
 pub(super) struct KernelTap {
@@ -18,19 +18,19 @@ impl KernelTap {
         accounts(self.forwarding.books(), state, is_final)
     }
 
-    /// Ends the forwarding; the books can still be read.
+    /// Ends the forwarding; the counters can still be read.
     pub(super) fn end(&mut self) {
         self.forwarding.end();
         settle();
     }
 }
 
-/// Waits until what was on its way has been counted.
+/// Waits until frames in transit have been counted.
 pub(super) fn settle() {
     clock::sleep_until_ns(clock::monotonic_ns() + SETTLED_NS);
 }
 
-/// The accounts that books make.
+/// Computes the accounts from the counters.
 pub(super) fn accounts(books: &TapCounts, state: &TapState, is_final: bool) -> Result<TapAccounts, Error> {
     let directions =
         [0, 1].into_iter().map(|side| direction(books, state, side)).collect::<Result<_, _>>()?;
@@ -38,14 +38,14 @@ pub(super) fn accounts(books: &TapCounts, state: &TapState, is_final: bool) -> R
 }
 
 fn direction(books: &TapCounts, state: &TapState, side: usize) -> Result<TapDirection, Error> {
-    // What frames come to first is read first: none seems to be missing that is still on its way.
+    // Counters at the entry are read first, so that a frame in transit does not look lost.
     let inbound = books.inbound(side)?;
     let failed = books.failed(side)?;
     let handed = books.handed_over(side)?;
     let tried = inbound.received.saturating_sub(inbound.gone);
     let refused = failed.down + failed.too_long + failed.memory + failed.deaf + failed.other;
     let seen = handed.sent + handed.dropped + refused;
-    // Only where there are several exits does the kernel pass one over without a word.
+    // The kernel skips an exit silently only if a frame has several exits.
     let passed_over = if state.knows_drivers { tried.saturating_sub(seen).min(inbound.wanted) } else { 0 };
     let mirrors =
         (0..state.mirrors.len()).map(|mirror| mirror_account(books, state, side, mirror, inbound.wanted));
@@ -87,7 +87,7 @@ fn mirror_account(
     let handed = books.handed_to_mirror(side, mirror)?;
     let refused_here = seen.too_long + seen.no_room;
     let came = seen.passed + refused_here;
-    // The kernel's tracepoint counts a frame that the program on the exit refused as dropped, too.
+    // The kernel's tracepoint also counts a frame as dropped that the program on the exit refused.
     let driver = if state.knows_drivers { handed.dropped.saturating_sub(refused_here) } else { 0 };
     Ok(MirrorAccount {
         to: state.mirrors[mirror].location.clone(),

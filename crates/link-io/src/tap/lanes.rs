@@ -1,11 +1,12 @@
-//! The way `packet`: a thread for each direction takes frames from a ring and puts them into the ring of the other side,
-//! then copies into the rings of the mirrors.
+//! The back end `packet`: a thread for each direction takes frames from a ring and puts them into the ring of the other
+//! side, then copies them into the rings of the mirrors.
 //!
-//! A full ring towards the other side is given a few chances, a full ring towards a mirror none: the copy is counted and
-//! given up. Frames that this machine sends are not taken, so nothing goes round. What is done to frames on the way is a
-//! [`FrameTreatment`]'s business.
+//! A full ring towards the other side gets a few retries, a full ring towards a mirror none: the copy is counted and
+//! dropped. Frames that this machine sends are not taken, so no frame circulates. Changes to frames on the way are the job
+//! of a [`FrameTreatment`].
 //!
-//! Invariant: whatever is taken from the ring is in one of the counts of [`PublishedTally`] before the next look at the ring.
+//! Invariant: every frame taken from the ring is in one of the counts of [`PublishedTally`] before the next read of the
+//! ring.
 
 mod exit;
 mod lane;
@@ -29,13 +30,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use tally::PublishedTally;
 
-/// Ethernet header and one VLAN tag: what a frame without FCS has beyond the MTU.
+/// Length of an Ethernet header with one VLAN tag: the part of a frame without FCS that the MTU does not count.
 pub(super) const BEYOND_MTU: u32 = 18;
 
-/// Frames that this process was too slow for.
+/// Frames that were lost because this process was too slow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnLosses {
-    /// All that were lost by then are among them.
+    /// Time up to which all losses are included.
     pub(super) looked: MonoTime,
     pub(super) frames: u64,
 }
@@ -44,14 +45,14 @@ pub(super) struct TapLanes {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
     published: [Arc<PublishedTally>; 2],
-    /// Of the sides: what their drivers dropped on transmit.
+    /// Meters of the sides: what their drivers dropped on transmit.
     meters: [InterfaceMeter; 2],
-    /// MTUs of all interfaces as they were seen last, the sides first.
+    /// Last known MTUs of all interfaces, the sides first.
     mtus: Arc<[AtomicU32]>,
 }
 
 impl TapLanes {
-    /// Begins to forward. A treatment for each direction, or none.
+    /// Starts the forwarding, with a treatment for each direction or none.
     pub(super) fn begin(
         spec: &TapSpec,
         sides: &[TapHold; 2],
@@ -73,8 +74,7 @@ impl TapLanes {
             }
             lanes.push(lane);
         }
-        // All rings are open before the first thread runs: a lane that fails to open leaves no half of a tap
-        // forwarding.
+        // All rings are open before the first thread runs: if a lane fails to open, no half of a tap forwards.
         let mut all = Self { stop, threads: Vec::new(), published, meters, mtus };
         for (direction, lane) in lanes.into_iter().enumerate() {
             let stop = Arc::clone(&all.stop);
@@ -86,7 +86,7 @@ impl TapLanes {
         Ok(all)
     }
 
-    /// Tells the threads what the interfaces take now.
+    /// Gives the threads the present MTUs of the interfaces.
     pub(super) fn bound(&self, seen: &SeenLinks) {
         for (mtu, link) in self.mtus.iter().zip(seen) {
             if let Some(link) = link {
@@ -95,7 +95,7 @@ impl TapLanes {
         }
     }
 
-    /// A thread that has ended before its time says why.
+    /// Returns the error of a thread that ended too early.
     pub(super) fn check(&mut self) -> Result<(), Error> {
         match self.threads.iter().position(JoinHandle::is_finished) {
             None => Ok(()),
@@ -104,15 +104,15 @@ impl TapLanes {
         }
     }
 
-    /// Forwards what has arrived, and ends.
+    /// Forwards the frames that have arrived, and ends.
     pub(super) fn end(&mut self) -> Result<(), Error> {
         self.stop.store(true, Ordering::Release);
-        // All are joined, whatever the first of them says.
+        // Every thread is joined, even after an error of the first.
         let results: Vec<_> = self.threads.drain(..).map(result_of).collect();
         results.into_iter().collect()
     }
 
-    /// What both lanes lost in their own rings, and by when.
+    /// Losses of both lanes in their own rings, and the time up to which they are known.
     pub(super) fn own_losses(&self) -> OwnLosses {
         let [(one_ns, one), (other_ns, other)] =
             self.published.each_ref().map(|published| published.losses());
@@ -133,7 +133,7 @@ impl TapLanes {
 impl Drop for TapLanes {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // `end` has reported an error, or was not called.
+        // `end` has reported the error, or was not called.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
@@ -157,6 +157,7 @@ fn open(
     let from = &sides[direction];
     let to = &sides[1 - direction];
     let longest = from.link.mtu.max(to.link.mtu).max(1500) + BEYOND_MTU;
+    // The kernel hands over a block that is not full only after this timeout, which delays forwarded frames.
     let options = RxOptions { retire_ms: 1, promiscuous: true, ..RxOptions::default() };
     let name = from.location.to_string();
     let exits = spec.mirrors.iter().zip(mirrors).enumerate().map(|(number, (mirror, held))| {
@@ -165,7 +166,7 @@ fn open(
         Ok((exit, shape(spec, mirror, held)))
     });
     let exits = exits.collect::<Result<Vec<_>, Error>>()?;
-    // The ring last: what is in it is forwarded.
+    // The ring comes last: from its opening on, frames in it must be forwarded.
     Ok(TapLane {
         direction: u8::from(direction == 1),
         out: LaneExit::open(to, longest, SeenMtu { all: Arc::clone(mtus), interface: 1 - direction })?,

@@ -1,10 +1,11 @@
-//! The links of a tap while it is at work: which are gone, how long a frame each takes, and the state of one side's passed
-//! on to the other: a cable that is pulled at A is seen at B's far end.
+//! Watches the links of a running tap: which are gone, the MTU of each, and the carrier of one side, which is passed on to
+//! the other: B's far end sees that a cable was pulled at A.
 //!
-//! [`LinkPassing`] is the rule of the last, pure; [`LinkWatch`] asks the kernel and does what the rule says. A side that was taken down
-//! has no carrier because of that, so it tells nothing until it has been brought up and has had time to find its carrier.
+//! [`LinkPassing`] has the pure rule for that; [`LinkWatch`] asks the kernel and applies the rule. A side that was taken
+//! down has no carrier because of that. So its carrier means nothing until it has been brought up and has had time to find
+//! its carrier.
 //!
-//! Invariant: at most one side is down on our account, and only while the other has no carrier.
+//! Invariant: the tap holds at most one side down, and only while the other has no carrier.
 
 use super::hold::{HeldInterfaces, TapHold};
 use crate::Error;
@@ -12,10 +13,10 @@ use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use packetrig_units::{MonoTime, Nanos};
 
-/// How long a link that was brought up may take to find its carrier.
+/// Time that a link may take to find its carrier after it was brought up.
 const SETTLING: Nanos = Nanos::from_secs(5);
 
-/// What is to be done to a side.
+/// Action on a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkOrder {
     Down(usize),
@@ -24,9 +25,9 @@ pub(super) enum LinkOrder {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkPassing {
-    /// The side that is down on our account.
+    /// The side that the tap holds down.
     down: Option<usize>,
-    /// Until when a side without carrier tells nothing.
+    /// Time until which a missing carrier of a side means nothing.
     settled: [MonoTime; 2],
 }
 
@@ -35,10 +36,10 @@ impl LinkPassing {
         Self { down: None, settled: [now + SETTLING; 2] }
     }
 
-    /// What follows from the carriers as they are now.
+    /// Decides the next action from the present carriers.
     pub(super) fn look(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<LinkOrder> {
         if let Some(side) = self.down {
-            // The side that we took down has no carrier, of course; only the other one can say that the cable is
+            // The side that the tap took down has no carrier, of course; only the other side can show that the cable is
             // back.
             if !carrier[1 - side] {
                 return None;
@@ -49,7 +50,7 @@ impl LinkPassing {
         }
         for (side, has_carrier) in carrier.into_iter().enumerate() {
             if has_carrier {
-                // It is settled: from now on its loss counts at once.
+                // The side is settled: from now on its loss counts at once.
                 self.settled[side] = now;
             } else if now >= self.settled[side] {
                 self.down = Some(1 - side);
@@ -60,17 +61,17 @@ impl LinkPassing {
     }
 }
 
-/// The interfaces of a tap as they are at a moment, the sides first; nothing where one is gone.
+/// The present interfaces of a tap, the sides first; `None` for one that is gone.
 pub(super) type SeenLinks = Vec<Option<Link>>;
 
-/// An interface that is gone has no carrier.
+/// True if the side has a carrier. An interface that is gone has none.
 fn has_carrier(seen: &SeenLinks, side: usize) -> bool {
     seen.get(side).and_then(Option::as_ref).is_some_and(|link| link.carrier)
 }
 
 pub(super) struct LinkWatch {
     links: NamespaceLinks,
-    /// Unless the state of one side is none of the other's business.
+    /// `None` if the carrier of one side is not passed on to the other.
     passing: Option<LinkPassing>,
 }
 
@@ -79,19 +80,19 @@ impl LinkWatch {
         Ok(Self { links: NamespaceLinks::open(netns)?, passing: passes_on.then(|| LinkPassing::new(now)) })
     }
 
-    /// Looks at the interfaces; nothing if the kernel did not answer, which is no reason to end.
+    /// Reads the interfaces. Returns `None` if the kernel did not answer, which is no reason to end.
     pub(super) fn see(&mut self, held: &HeldInterfaces) -> Option<SeenLinks> {
         held.all()
             .map(|held| match self.links.by_index(held.link.index) {
                 Ok(link) => Some(Some(link)),
-                // Gone is an answer. Any other error is none: a busy kernel must not end a tap.
+                // A missing interface is an answer. Any other error is none: a busy kernel must not end a tap.
                 Err(packetrig_sys::Error::Missing { .. }) => Some(None),
                 Err(_) => None,
             })
             .collect()
     }
 
-    /// Passes on what has changed; says whether it did anything.
+    /// Passes on a change of the carrier; returns true if it switched a link.
     pub(super) fn pass_on(
         &mut self,
         now: MonoTime,
@@ -120,10 +121,10 @@ mod tests {
         let mut passing = LinkPassing::new(at(0));
         assert_eq!(passing.look(at(1), [true, true]), None);
         assert_eq!(passing.look(at(2), [false, true]), Some(LinkOrder::Down(1)));
-        // B is down now, of course it has no carrier.
+        // B is down now, so it has no carrier.
         assert_eq!(passing.look(at(3), [false, false]), None);
         assert_eq!(passing.look(at(4), [true, false]), Some(LinkOrder::Up(1)));
-        // It takes a while to find its carrier; A stays up meanwhile.
+        // B takes a while to find its carrier; A stays up meanwhile.
         assert_eq!(passing.look(at(5), [true, false]), None);
         assert_eq!(passing.look(at(6), [true, true]), None);
         assert_eq!(passing.look(at(7), [true, false]), Some(LinkOrder::Down(0)));

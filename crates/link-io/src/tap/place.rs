@@ -1,7 +1,7 @@
-//! Where a tap leaves what others need to find it: what it is and what it changed in a file below `/run` (of an ordinary user,
-//! below the directory for temporary files), its programs and counters in the BPF file system.
+//! The files with which other processes find a tap. A file below `/run` (for an ordinary user, below the directory for
+//! temporary files) describes the tap and its changes; its programs and counters are in the BPF file system.
 //!
-//! Invariant: the file is there before the first frame is forwarded and goes when the interfaces have been restored.
+//! Invariant: the file exists before the first frame is forwarded and is removed after the interfaces have been restored.
 
 use super::account::TapAccounts;
 use super::choose::TapMethod;
@@ -19,48 +19,48 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The kind of file, in the runtime directory.
+/// Subdirectory of the runtime directory.
 const KIND: &str = "tap";
 const LONGEST_NAME: usize = 64;
 
-/// What a tap is.
+/// Description of a tap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapState {
     pub name: String,
     pub way: TapMethod,
     pub why: String,
-    /// Number of its process. It is that process for as long as the tap's lock is held.
+    /// Process id of the tap. It is valid for as long as the tap's lock is held.
     pub process: u32,
-    /// When it began, nanoseconds since 1970.
+    /// Start time, nanoseconds since 1970.
     pub since_ns: u64,
-    /// Forwarding ends with its process.
+    /// True if forwarding ends with the tap's process.
     pub fail_closed: bool,
-    /// Whether the drops in the drivers are counted.
+    /// True if drops in the drivers are counted.
     pub knows_drivers: bool,
     pub sides: [TapInterface; 2],
     pub mirrors: Vec<TapInterface>,
-    /// What is copied, if not all.
+    /// Filter of the copies; all frames if absent.
     pub filter: Option<String>,
-    /// Bytes that copies keep.
+    /// Bytes of a frame that copies keep.
     pub snap_len: Option<u32>,
-    /// Whether copies carry a trailer.
+    /// True if copies carry a trailer.
     pub trailer: bool,
-    /// What is not as it should be.
+    /// Limitations of this tap.
     pub caveats: Vec<String>,
 }
 
 /// An interface of a tap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapInterface {
-    /// Where it is, as the user named it from the namespace in which the tap was started.
+    /// Location as the user named it, relative to the namespace in which the tap was started.
     pub location: String,
-    /// Inode of its namespace, which is another one than the reader's may be. Absent in files of older versions.
+    /// Inode of the interface's namespace, which may differ from the reader's. Absent in files of older versions.
     #[serde(default)]
     pub netns_inode: Option<u64>,
     pub index: u32,
-    /// What was changed about it.
+    /// Changes that the tap made to the interface.
     pub changes: Vec<InterfaceChange>,
-    /// Whether it was made promiscuous.
+    /// True if the tap made the interface promiscuous.
     pub promiscuous: bool,
 }
 
@@ -75,8 +75,8 @@ impl TapInterface {
         }
     }
 
-    /// Its namespace, found from any other. `process` is that of the tap: where it lives, its namespace can be found even if it
-    /// has no name.
+    /// Opens the interface's namespace from any other one. `process` is that of the tap: while it lives, its namespace can
+    /// be found even without a name.
     pub(super) fn netns(&self, process: u32) -> Option<NetNs> {
         if let Some(inode) = self.netns_inode {
             return NetNs::find(inode, Some(process));
@@ -87,14 +87,14 @@ impl TapInterface {
 }
 
 impl TapState {
-    /// Notes what has been changed about the interfaces by now.
+    /// Records all changes to the interfaces so far.
     pub(super) fn note_changes(&mut self, held: &HeldInterfaces) {
         self.sides = [TapInterface::of(&held.sides[0]), TapInterface::of(&held.sides[1])];
         self.mirrors = held.mirrors.iter().map(TapInterface::of).collect();
     }
 }
 
-/// The name of a tap between these, if it was given none.
+/// Returns the tap's name; makes one from the sides if the user gave none.
 pub(super) fn name_of(spec: &TapSpec) -> Result<String, Error> {
     if !spec.name.is_empty() {
         if !is_tap_name(&spec.name) {
@@ -106,7 +106,7 @@ pub(super) fn name_of(spec: &TapSpec) -> Result<String, Error> {
     Ok(format!("{a}-{b}").chars().map(plain_char).take(LONGEST_NAME).collect())
 }
 
-/// The BPF file system takes no dots.
+/// Replaces characters that a name must not have: the BPF file system allows no dots.
 fn plain_char(c: char) -> char {
     if c.is_ascii() && is_plain(c as u8) { c } else { '_' }
 }
@@ -127,11 +127,11 @@ pub(super) struct TapFiles {
     pins: PathBuf,
 }
 
-/// Names of the taps that left a file.
+/// Lists the names of the taps that left a file.
 pub(super) fn names() -> Vec<String> {
     let files = runtime_directory::list_names(&runtime_directory::path_for(KIND));
     let texts = files.iter().filter_map(|file| file.to_str()?.strip_suffix(STATE));
-    // A file with another name is not of a tap.
+    // A file with another name does not belong to a tap.
     let mut names: Vec<String> = texts.filter(|name| is_tap_name(name)).map(str::to_owned).collect();
     names.sort();
     names
@@ -139,11 +139,11 @@ pub(super) fn names() -> Vec<String> {
 
 const STATE: &str = ".state.json";
 const ACCOUNTS: &str = ".accounts.json";
-/// Locked by its process for as long as that lives.
+/// File that the tap's process locks for as long as it lives.
 const LOCK: &str = ".lock";
 
 impl TapFiles {
-    /// Those of a tap of that name, be there one or not.
+    /// Returns the paths for a tap of that name, whether it exists or not.
     pub(super) fn of(name: &str) -> Self {
         let pins = Path::new(bpf::pin::ROOT).join("packetrig/tap");
         Self::below(runtime_directory::path_for(KIND), &pins, name)
@@ -157,7 +157,7 @@ impl TapFiles {
         &self.name
     }
 
-    /// Where its programs and counters are.
+    /// Directory of the tap's programs and counters.
     pub(super) fn pins(&self) -> &Path {
         &self.pins
     }
@@ -166,39 +166,40 @@ impl TapFiles {
         self.directory.join(format!("{}{suffix}", self.name))
     }
 
-    /// What was left there.
+    /// Reads the tap's state from its file.
     pub(super) fn recall(&self) -> Option<TapState> {
-        // What is no name of a tap is no part of a path either.
+        // Only a valid tap name may become part of a path.
         if !self.name.bytes().all(is_plain) {
             return None;
         }
         serde_json::from_slice(&runtime_directory::read_file(&self.file(STATE)).ok()?).ok()
     }
 
-    /// The accounts as they were left there last.
+    /// Reads the accounts that were published last.
     pub(super) fn published(&self) -> Option<TapAccounts> {
         serde_json::from_slice(&runtime_directory::read_file(&self.file(ACCOUNTS)).ok()?).ok()
     }
 
-    /// The same with the time of that, nanoseconds since 1970.
+    /// Reads the published accounts with their time, nanoseconds since 1970.
     pub(super) fn published_at(&self) -> Option<(u64, TapAccounts)> {
         let written = std::fs::metadata(self.file(ACCOUNTS)).ok()?.modified().ok()?;
         let since = written.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some((u64::try_from(since.as_nanos()).ok()?, self.published()?))
     }
 
-    /// Shows that the process of the tap lives, until this is dropped or the process dies. `None` if another has shown it.
+    /// Takes the lock that shows that the tap's process lives, until it is dropped or the process dies. `None` if another
+    /// process has it.
     pub(super) fn lock(&self) -> Result<Option<LockFile>, Error> {
         let path = self.file(LOCK);
         LockFile::take(&path).map_err(|source| Error::File { path, source })
     }
 
-    /// Whether the process of the tap lives. Its number does not say so: another process may have it by now.
+    /// True if the tap's process lives. The process id does not show that: another process may have it by now.
     pub(super) fn are_locked(&self) -> bool {
         lock::is_file_locked(&self.file(LOCK)).unwrap_or(false)
     }
 
-    /// Leaves what it is.
+    /// Writes the tap's state.
     pub(super) fn remember(&self, state: &TapState) -> Result<(), Error> {
         self.write(STATE, &serde_json::to_vec_pretty(state).map_err(io::Error::from))
     }
@@ -207,7 +208,7 @@ impl TapFiles {
         self.write(ACCOUNTS, &serde_json::to_vec_pretty(accounts).map_err(io::Error::from))
     }
 
-    /// Whole or not at all: readers may come at any time.
+    /// Replaces a file atomically: readers may come at any time.
     fn write(&self, suffix: &str, bytes: &io::Result<Vec<u8>>) -> Result<(), Error> {
         let path = self.file(suffix);
         let written = match bytes {
@@ -217,13 +218,13 @@ impl TapFiles {
         written.map_err(|source| Error::File { path, source })
     }
 
-    /// Removes all that was left.
+    /// Removes all files of the tap.
     pub(super) fn forget(&self, _restored: InterfacesRestored) -> Result<(), Error> {
         PinnedForwarding::remove(&self.pins)?;
         for path in [self.file(STATE), self.file(ACCOUNTS)] {
             runtime_directory::remove_file(&path).map_err(|source| Error::File { path, source })?;
         }
-        // Of a process that was killed. A living one removes it itself, later.
+        // Removes the lock file of a process that was killed. A living process removes its own later.
         self.lock().map(drop)
     }
 }

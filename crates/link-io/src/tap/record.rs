@@ -1,7 +1,7 @@
-//! Copies for a file: a thread that reads the rings of both directions and gives the recorder what is in them.
+//! Records copies into a file: a thread reads the rings of both directions and passes the frames to the recorder.
 //!
-//! No forwarding depends on it: when it or the disk is slow, rings fill, and what finds them full is counted. Frames
-//! of the two directions are taken in turn, so in the file they may stand a little out of the order of their times.
+//! Forwarding never depends on this thread: when it or the disk is slow, rings fill, and lost frames are counted. The thread
+//! alternates between the two directions, so frames in the file may be slightly out of the order of their times.
 
 use super::account::RecordingAccount;
 use super::hold::TapHold;
@@ -21,29 +21,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// Frames taken from one direction before the other has its turn.
+/// Number of frames taken from one direction before the other has its turn.
 const BATCH: usize = 256;
-/// How long to rest when nothing came.
+/// Pause when no frame came.
 const REST_NS: u64 = 1_000_000;
-/// How often the kernel is asked what it lost, even if frames keep coming.
+/// Interval for asking the kernel about losses, even if frames keep coming.
 const LOOK_NS: u64 = 100_000_000;
-/// How long after a stop frames that keep coming are recorded: what arrived before the stop is in the file by then.
+/// Time after a stop during which frames that keep coming are recorded: the frames that arrived before the stop are in the
+/// file by then.
 const LAST_NS: u64 = 1_000_000_000;
-/// Rests in a row after which nothing is on its way any more.
+/// Successive pauses after which no frame is in transit any more.
 const LAST_RESTS: u32 = 30;
 /// Memory between this thread and the disk, bytes.
 const QUEUE: usize = 64 << 20;
 
-/// Where frames of one direction come from.
+/// Source of the frames of one direction.
 pub(super) enum RecordSource {
-    /// Rings that programs fill.
+    /// Rings that BPF programs fill.
     Kernel(TapRings),
-    /// A ring of its own beside that of the lane.
+    /// A separate ring beside that of the lane.
     Socket(Box<PacketTap>),
 }
 
 impl RecordSource {
-    /// Listens at a side on its own account, for a tap whose lanes have rings that are not ours to read.
+    /// Opens a separate ring at a side, for a tap whose lanes own their rings.
     pub(super) fn beside(side: &TapHold, spec: &TapSpec) -> Result<Self, Error> {
         let options = TapOptions {
             filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
@@ -85,7 +86,7 @@ struct PublishedRecording {
     disk_lost: AtomicU64,
 }
 
-/// A recording at its end.
+/// Result of a recording.
 pub(super) struct EndedRecording {
     pub(super) outcome: RecordingOutcome,
     pub(super) account: RecordingAccount,
@@ -98,7 +99,7 @@ pub(super) struct RecordThread {
 }
 
 impl RecordThread {
-    /// Makes the file and begins.
+    /// Creates the file and starts the thread.
     pub(super) fn begin(
         spec: &TapSpec,
         file: &Path,
@@ -126,7 +127,7 @@ impl RecordThread {
         }
     }
 
-    /// Writes what has arrived, and ends the file.
+    /// Writes the frames that have arrived, and ends the file.
     pub(super) fn end(mut self) -> Result<EndedRecording, Error> {
         self.stop.store(true, Ordering::Release);
         let thread = self.thread.take().ok_or(Error::Bug("a recording ended twice"))?;
@@ -144,7 +145,7 @@ impl Drop for RecordThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // `end` was not called, so the outcome is not wanted.
+            // `end` was not called, so no caller wants the outcome.
             drop(thread.join());
         }
     }
@@ -158,17 +159,17 @@ struct RecordWork {
 }
 
 impl RecordWork {
-    /// Records until told to stop, and what is on its way by then.
+    /// Records until the stop, and then the frames that are still in transit.
     fn run(mut self, clock: &impl WorkerClock, stop: &AtomicBool) -> Result<RecordingOutcome, Error> {
         let mut rests = 0;
         let mut looked_ns = 0;
         let mut give_up_ns = None;
         while rests < LAST_RESTS {
-            // Read before the rings, and then some quiet rounds are waited for: a ring of the kernel hands over a block
-            // that is not full only after its timeout.
+            // Read before the rings, and followed by some quiet rounds: a kernel ring hands over a block that is not full
+            // only after its timeout.
             let is_over = stop.load(Ordering::Acquire);
             let now_ns = clock::monotonic_ns();
-            // A link that is never quiet must not keep a recording from ending, nor hide what it loses.
+            // A link that is never quiet must not keep a recording from ending, nor hide its losses.
             if is_over && now_ns >= *give_up_ns.get_or_insert(now_ns + LAST_NS) {
                 break;
             }
@@ -186,7 +187,7 @@ impl RecordWork {
         Ok(self.recorder.finish(clock.now())?)
     }
 
-    /// Takes what has come. What was lost is asked for if nothing has, or if told to: that costs system calls.
+    /// Takes the frames that have come. Asks for losses if no frame came, or on request: the question costs system calls.
     fn turn(&mut self, clock: &impl WorkerClock, asks_for_losses: bool) -> Result<usize, Error> {
         let mut taken = 0;
         let mut dropped = 0;
@@ -214,7 +215,7 @@ impl RecordWork {
     }
 }
 
-/// Of frames stamped by the wall clock, what their times were converted with: converting back gives the stamp.
+/// Returns the clock offset with which the frames' times were converted: converting back gives the original stamp.
 fn offset_of(sources: &[RecordSource; 2]) -> RealtimeOffset {
     match &sources[0] {
         RecordSource::Kernel(_) => clock::realtime_offset(),

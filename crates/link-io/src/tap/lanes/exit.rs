@@ -1,4 +1,4 @@
-//! A ring towards an interface, which may be full, down or gone: what it does not take is counted and forgotten.
+//! A ring towards an interface, which may be full, down or gone: frames that it does not accept are counted and dropped.
 
 use super::super::hold::TapHold;
 use crate::Error;
@@ -12,34 +12,34 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Slots of a ring.
 const SLOTS: usize = 1024;
-/// Times a full ring is kicked before the frame is dropped.
+/// Attempts to empty a full ring before the frame is dropped.
 const CHANCES: u32 = 64;
-/// Looks at a ring that is to become empty, and the time between two: longer in all than patience lasts.
+/// Number of polls of a ring that must become empty, and the time between two: in all longer than the stall timeout.
 const DRAINS: u32 = 1500;
 const DRAIN_NS: u64 = 1_000_000;
 
-/// Why a frame did not get into a ring.
+/// Reason why a frame did not get into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotTaken {
     Full,
     TooLong,
 }
 
-/// The MTU of an interface as it was seen last.
+/// The last known MTU of an interface.
 pub(super) struct SeenMtu {
-    /// Those of all interfaces of the tap.
+    /// MTUs of all interfaces of the tap.
     pub(super) all: Arc<[AtomicU32]>,
     pub(super) interface: usize,
 }
 
-/// What became of the frames that were put into a ring.
+/// Counts of the frames that were put into a ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExitCounts {
-    /// Taken by the kernel.
+    /// Frames that the kernel accepted.
     pub(super) taken: u64,
-    /// Refused for their length.
+    /// Frames that were refused because of their length.
     pub(super) refused: u64,
-    /// Dropped because the interface was down.
+    /// Frames that were dropped because the interface was down.
     pub(super) down: u64,
 }
 
@@ -47,15 +47,15 @@ pub(super) struct LaneExit {
     ring: TxRing,
     patience: StallWatch,
     mtu: SeenMtu,
-    /// Frames given up because the interface was down or gone.
+    /// Frames that were dropped because the interface was down or gone.
     down: u64,
     departures: Option<DepartureLog>,
 }
 
-/// When the frames in the ring were due, and how late those before them left.
+/// Due times of the frames in the ring, and the lateness of those before them.
 #[derive(Debug)]
 struct DepartureLog {
-    /// Of those that the kernel has not taken yet, in order.
+    /// Due times of frames that the kernel has not taken yet, in order.
     due_ns: VecDeque<u64>,
     lateness: DepartureLateness,
 }
@@ -67,20 +67,20 @@ impl LaneExit {
         Ok(Self { ring, patience: StallWatch::default(), mtu, down: 0, departures: None })
     }
 
-    /// Notes from now on how late frames leave.
+    /// Starts to measure how late frames depart.
     pub(super) fn log_departures(&mut self) {
-        // With room for all slots, so that nothing is allocated while frames pass.
+        // Space for all slots, so that nothing is allocated while frames pass.
         let due_ns = VecDeque::with_capacity(self.ring.capacity());
         self.departures = Some(DepartureLog { due_ns, lateness: DepartureLateness::default() });
     }
 
-    /// How late all frames so far have left.
+    /// Lateness of all frames that have departed so far.
     pub(super) fn lateness(&self) -> DepartureLateness {
         self.departures.as_ref().map(|departures| departures.lateness).unwrap_or_default()
     }
 
-    /// Notes the frames that the kernel has taken since the last time. It is asked after the call that sent them: one that waited for its
-    /// turn in there, or for a processor, was late by that, too.
+    /// Records the frames that the kernel has taken since the last call. Called after the call that sent them: the time that
+    /// a frame waited in there, or for a processor, is lateness, too.
     fn note_departures(&mut self) {
         let Some(DepartureLog { due_ns, lateness }) = &mut self.departures else { return };
         let departed = due_ns.len().saturating_sub(self.ring.untaken());
@@ -91,14 +91,15 @@ impl LaneExit {
         due_ns.drain(..departed).for_each(|due_ns| lateness.add(due_ns, now_ns));
     }
 
-    /// Minds the interface's MTU of this moment: the kernel does not, on the way that frames take here.
+    /// Applies the interface's present MTU: the kernel does not check it on this path.
     fn follow_mtu(&mut self) {
         if let Some(mtu) = self.mtu.all.get(self.mtu.interface) {
             self.ring.set_mtu(mtu.load(Ordering::Relaxed));
         }
     }
 
-    /// Puts a frame into the ring that was due at `due_ns`. A full ring is kicked a few times before the frame is dropped.
+    /// Puts a frame that was due at `due_ns` into the ring. If the ring is full, kicks it a few times before dropping the
+    /// frame.
     pub(super) fn put_due(
         &mut self,
         due_ns: u64,
@@ -111,13 +112,13 @@ impl LaneExit {
         Ok(())
     }
 
-    /// Puts a copy into the ring if there is room.
+    /// Puts a copy into the ring if it has a free slot.
     pub(super) fn put(&mut self, write: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> Result<(), NotTaken> {
         self.fill_slot(0, write).map(drop)
     }
 
-    /// Fills the next slot; a full ring is kicked so many times. Returns whether the frame is in it: one that is too long for the
-    /// interface is counted as refused and takes none.
+    /// Fills the next slot; kicks a full ring up to `chances` times. Returns true if the frame is in the slot: a frame that
+    /// is too long for the interface is counted as refused and takes no slot.
     fn fill_slot(
         &mut self,
         mut chances: u32,
@@ -137,14 +138,14 @@ impl LaneExit {
         Ok(self.ring.pending() > pending)
     }
 
-    /// Has the kernel send the frames in the ring. Those that it cannot send, because the interface is down or gone, are dropped.
+    /// Asks the kernel to send the frames in the ring. Drops those that it cannot send because the interface is down or
+    /// gone.
     pub(super) fn kick(&mut self) {
         self.follow_mtu();
         if self.ring.pending() == 0 {
             return;
         }
-        // A frame for an interface that is down is given up, as a cable does with it. Kept, it would leave minutes
-        // later.
+        // A frame for an interface that is down is dropped, as a cable does. If it were kept, it would leave minutes later.
         let is_down = self.ring.kick().is_err();
         self.note_departures();
         let finished = self.ring.handed_over() + self.ring.counts().refused;
@@ -156,7 +157,7 @@ impl LaneExit {
         }
     }
 
-    /// Kicks until all is taken, refused or given up, or the far end has had time enough.
+    /// Kicks until every frame is taken, refused or dropped, or the far end has had enough time.
     pub(super) fn drain(&mut self) {
         for _ in 0..DRAINS {
             self.kick();
@@ -170,7 +171,7 @@ impl LaneExit {
     pub(super) fn counts(&self) -> ExitCounts {
         let TxCounts { taken, refused } = self.ring.counts();
         ExitCounts {
-            // Those on their way are taken: nothing takes them back.
+            // Frames in transit count as taken: nothing can call them back.
             taken: taken + self.ring.pending() as u64,
             refused: refused.saturating_sub(self.down),
             down: self.down,

@@ -1,4 +1,4 @@
-//! One direction: its ring, its way out, its mirrors.
+//! One direction: its receive ring, its exit and its mirrors.
 
 use super::super::copies::CopyShape;
 use super::exit::{LaneExit, NotTaken};
@@ -14,17 +14,18 @@ use packetrig_wire::trailer::TapTrailer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Frames taken before the kernel is asked to send.
+/// Number of frames taken before the kernel is asked to send.
 const BATCH: usize = 64;
-/// How long to wait for frames before looking whether to stop.
+/// Time to wait for frames before checking for a stop.
 const NAP_NS: u64 = 5_000_000;
-/// A thread that sleeps is woken this much before something is due, and spins the rest.
+/// A sleeping thread is woken this long before a frame is due, and spins the rest.
 const LEAD_NS: u64 = 60_000;
-/// How often the kernel is asked what it lost, even if frames keep coming.
+/// Interval for asking the kernel about losses, even if frames keep coming.
 const LOOK_NS: u64 = 100_000_000;
-/// How long after a stop frames that keep coming are forwarded: what arrived before the stop is through by then.
+/// Time after a stop during which frames that keep coming are forwarded: the frames that arrived before the stop are through
+/// by then.
 const LAST_NS: u64 = 1_000_000_000;
-/// How often the clocks are compared.
+/// Interval for comparing the clocks.
 const COMPARE_NS: u64 = 1_000_000_000;
 
 pub(super) struct TapLane {
@@ -33,7 +34,7 @@ pub(super) struct TapLane {
     pub(super) out: LaneExit,
     pub(super) mirrors: Vec<(LaneExit, CopyShape)>,
     pub(super) filter: Option<FilterProgram>,
-    /// Whom copies go to.
+    /// Stations that receive copies.
     pub(super) stations: Vec<Mac>,
     pub(super) has_trailer: bool,
     pub(super) treatment: Option<Box<dyn FrameTreatment>>,
@@ -42,9 +43,9 @@ pub(super) struct TapLane {
 }
 
 impl TapLane {
-    /// Forwards until told to stop, and what has arrived by then.
+    /// Forwards until the stop, and then the frames that have arrived by then.
     pub(super) fn run(mut self, stop: &AtomicBool) -> Result<(), Error> {
-        // Best effort: without it what is held leaves some 50 us later.
+        // Best effort: without it, frames with a delay leave some 50 us later.
         drop(clock::tighten_timer_slack());
         let mut offset = clock::realtime_offset();
         let mut compared_ns = clock::monotonic_ns();
@@ -52,11 +53,11 @@ impl TapLane {
         let mut give_up_ns = None;
         let mut rest = RingRest::default();
         loop {
-            // Read before the ring: what arrived before the stop is still forwarded.
+            // Read before the ring: frames that arrived before the stop are still forwarded.
             let is_over = stop.load(Ordering::Acquire);
             let taken = self.turn(offset);
             let now_ns = clock::monotonic_ns();
-            // Under overload the ring never runs empty: that is when frames are lost, and when a stop must have an effect.
+            // Under overload the ring never runs empty. That is when frames are lost, and a stop must work then, too.
             if taken == 0 || now_ns >= looked_ns + LOOK_NS {
                 self.count_lost()?;
                 looked_ns = now_ns;
@@ -79,12 +80,11 @@ impl TapLane {
         self.finish()
     }
 
-    /// Takes a batch of frames and hands them on; how many there were.
+    /// Takes a batch of frames and forwards them; returns their number.
     fn turn(&mut self, offset: RealtimeOffset) -> usize {
         let trailer_of = self.has_trailer.then_some(self.direction);
         let Self { rx, out, tally, treatment, mirrors, filter, stations, .. } = &mut *self;
-        // Forwarded first, then copied: the frame's place in the ring towards the other side never depends on a
-        // mirror.
+        // Forwarded first, then copied: the frame's place in the ring towards the other side never depends on a mirror.
         let mut latest_ns = 0;
         let taken = rx.receive(BATCH, &mut |frame| {
             tally.received += 1;
@@ -107,8 +107,8 @@ impl TapLane {
             }
         });
         if let Some(treatment) = treatment {
-            // While frames wait in the ring, it is no later than the latest one that was taken: a frame that is held back for others to
-            // overtake it must not be given up because this thread had no processor.
+            // While frames wait in the ring, the time is no later than that of the latest frame taken. Else a frame that is
+            // held back until others overtake it could be released because this thread had no processor.
             let now_ns = if taken == BATCH { latest_ns } else { clock::monotonic_ns() };
             treatment.release(now_ns, &mut |bytes, due_ns| send(out, tally, bytes, due_ns));
             (tally.impaired, tally.made) = treatment.counts();
@@ -142,7 +142,7 @@ impl TapLane {
     }
 
     fn count_lost(&mut self) -> Result<(), Error> {
-        // Before the question: what is lost after it is in the next answer.
+        // Read before the question: a later loss is in the next answer.
         let now_ns = clock::monotonic_ns();
         self.tally.ring = self.rx.stats()?.dropped;
         self.published.show_losses(now_ns, self.tally.ring + self.tally.full);
@@ -152,7 +152,7 @@ impl TapLane {
     fn rest(&mut self, now_ns: u64) -> Result<(), Error> {
         let due = self.treatment.as_ref().and_then(|treatment| treatment.next_due());
         let until_due_ns = due.map_or(u64::MAX, |due| due.saturating_sub(now_ns));
-        // Waking up takes tens of microseconds, which would be added to every delay that an impairment ordered.
+        // Waking up takes tens of microseconds, which would add to every delay that an impairment ordered.
         if until_due_ns <= LEAD_NS {
             clock::spin_hint();
             return Ok(());
@@ -208,7 +208,7 @@ fn is_wanted(
     is_wanted
 }
 
-/// Puts copies into the rings of the mirrors, with trailers of this direction if they are to have any.
+/// Puts copies into the rings of the mirrors, with trailers of this direction if `trailer_of` is set.
 fn copy(
     frame: &RawFrame<'_>,
     trailer_of: Option<u8>,

@@ -1,4 +1,4 @@
-//! What a lane has counted, where others can read it. The lane writes its tally there once per batch, without a lock.
+//! Counts of a lane and their published form. The lane publishes its counts once per batch, without a lock.
 
 use super::super::account::{MirrorAccount, TapDirection, TapLossCause, UncopiedReason, counted};
 use super::super::place::TapState;
@@ -6,10 +6,11 @@ use packetrig_engine::packet::lost_on_transmit;
 use packetrig_sys::link::LinkCounters;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Copies for a mirror.
+/// Counts of the copies for a mirror.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MirrorCopies {
-    /// Taken by the kernel, and of those that were not: refused, ring full, too long, interface down.
+    /// Copies that the kernel took. The others were refused, met a full ring, were too long, or met an interface that was
+    /// down.
     pub(super) taken: u64,
     pub(super) bytes: u64,
     pub(super) refused: u64,
@@ -37,7 +38,7 @@ pub(super) struct LaneTally {
     pub(super) copies: Vec<MirrorCopies>,
 }
 
-/// How many numbers there are before those of the mirrors, and for each mirror.
+/// Number of published values before those of the mirrors, and for each mirror.
 const FIXED: usize = 13;
 const EACH: usize = 6;
 
@@ -79,14 +80,14 @@ impl PublishedTally {
         Self { numbers, lost: AtomicU64::new(0), looked_ns: AtomicU64::new(0) }
     }
 
-    /// Shows what the lane lost in its own rings by a time.
+    /// Publishes the losses in the lane's own rings up to a time.
     pub(super) fn show_losses(&self, looked_ns: u64, lost: u64) {
         self.lost.store(lost, Ordering::Relaxed);
-        // Behind the number: whoever sees the time sees all that was lost by then.
+        // Stored after the number: a reader that sees the time sees all losses up to it.
         self.looked_ns.store(looked_ns, Ordering::Release);
     }
 
-    /// A time, and at least what the lane had lost in its own rings by then.
+    /// Returns a time, and at least the losses in the lane's own rings up to it.
     pub(super) fn losses(&self) -> (u64, u64) {
         let looked_ns = self.looked_ns.load(Ordering::Acquire);
         (looked_ns, self.lost.load(Ordering::Relaxed))
@@ -96,8 +97,8 @@ impl PublishedTally {
         let copies =
             tally.copies.iter().flat_map(|c| [c.taken, c.bytes, c.refused, c.full, c.too_long, c.down]);
         for (place, value) in self.numbers.iter().zip(tally.fixed().into_iter().chain(copies)) {
-            // Each number by itself: a reader may see counts of two batches, so rules between them are checked at the
-            // end only.
+            // Each number by itself: a reader may see counts of two batches, so rules between them are checked at the end
+            // only.
             place.store(value, Ordering::Relaxed);
         }
     }
@@ -106,7 +107,7 @@ impl PublishedTally {
         self.numbers.get(index).map_or(0, |place| place.load(Ordering::Relaxed))
     }
 
-    /// The account that it makes, with what the far side's driver counted.
+    /// Computes the direction's account, with the transmit counters of the far side's driver.
     pub(super) fn account(
         &self,
         state: &TapState,
@@ -115,7 +116,7 @@ impl PublishedTally {
     ) -> TapDirection {
         let [received, bytes, ring, taken, refused, full, down, too_long, impaired, made, wanted, other, own] =
             std::array::from_fn(|index| self.at(index));
-        // Of frames that it took the driver may have dropped some: its own counters say so, while there are any.
+        // The driver may have dropped some of the frames that it accepted: its own counters show that, if it has any.
         let driver = transmitted.map_or(0, |c| lost_on_transmit(taken, c.tx_frames, c.tx_dropped));
         let mirrors =
             state.mirrors.iter().enumerate().map(|(number, part)| self.mirror(number, &part.location));
