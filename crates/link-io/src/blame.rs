@@ -1,4 +1,4 @@
-//! Whose fault the errors of this crate are.
+//! Maps each error of this crate to the party at fault.
 
 use crate::{Error, log, merge};
 use packetrig_units::Blame;

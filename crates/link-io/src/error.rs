@@ -1,15 +1,15 @@
-//! What can go wrong with a tap and its impairments. A log has errors of its own: [`crate::log::Error`].
+//! Errors of a tap and its impairments. A log has errors of its own: [`crate::log::Error`].
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Rings, guards or the recorder of the engine.
+    /// An error of the engine's rings, guards or recorder.
     #[error(transparent)]
     Engine(#[from] packetrig_engine::Error),
-    /// The kernel refused.
+    /// The kernel refused an operation.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
-    /// A tap cannot be like that.
+    /// The tap that the user asked for is not possible.
     #[error(transparent)]
     Tap(#[from] crate::tap::TapRefusal),
     /// The kernel allows no more threads, or has no memory for one.
@@ -18,7 +18,7 @@ pub enum Error {
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     File { path: std::path::PathBuf, source: std::io::Error },
-    /// A thread panicked; interfaces were restored.
+    /// A thread panicked; the interfaces were restored.
     #[error("worker `{0}` panicked")]
     Panicked(String),
     /// Two parts of this crate disagree about the state of a tap.

@@ -1,4 +1,4 @@
-//! Impairments on the threads of a tap: runs a [`packetrig_link::FrameImpairer`] for each direction, and keeps account of what it did.
+//! Impairments on the threads of a tap: runs a [`packetrig_link::FrameImpairer`] for each direction and counts its actions.
 
 mod chronicle;
 mod treated;

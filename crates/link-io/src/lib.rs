@@ -1,4 +1,4 @@
-//! What sits in a link or listens to it: the tap, impairments on the tap's threads, and the log of what arrives.
+//! Parts that sit in a link or listen to it: the tap, impairments on the tap's threads, and the log of arriving frames.
 //!
 //! ```text
 //!   A <---- tap (kernel or threads) ----> B        impair: what the threads do to frames on their way, from a spec and a seed
@@ -8,8 +8,8 @@
 //!               |
 //!              merge: several captures of one link become one file
 //! ```
-//! The working half of [`packetrig_link`], which decides about frames and opens nothing. Rings, guards and the recorder of
-//! capture files are the engine's.
+//! The half of [`packetrig_link`] that does I/O; `packetrig_link` itself decides about frames and opens nothing. Rings,
+//! guards and the recorder of capture files are in the engine.
 #![forbid(unsafe_code)]
 
 pub mod impair;

@@ -1,4 +1,4 @@
-//! Captures as a service: files with numbers that continue, an index of them, and a rule for when room runs out.
+//! Captures as a service: files with numbers that continue, an index of them, and a policy for a full disk.
 //!
 //! ```text
 //!  DIR/log-00001.pcapng, log-00002.pcapng …   the files          DIR/index.jsonl   what is in each, what was removed
@@ -24,40 +24,40 @@ pub use survey::{LogFileSurvey, survey};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Name of the index.
+/// File name of the index.
 pub const INDEX: &str = "index.jsonl";
-/// What the files' names begin with.
+/// Prefix of the capture files' names.
 pub const NAME: &str = "log";
 
-/// Why a log cannot be kept there.
+/// Errors of a log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another log is kept there.
+    /// Another log uses the directory.
     #[error("{} is in use by a running log; stop that log, or choose another directory", .0.display())]
     InUse(PathBuf),
-    /// The disk refused.
+    /// The operating system refused a file operation.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    /// A file is none of a log, or none any more.
+    /// A file does not belong to a log, or is damaged.
     #[error("{}: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
-    /// There is no index.
+    /// The directory has no index.
     #[error("{} is not the directory of a log: it has no {INDEX}", .0.display())]
     NoIndex(PathBuf),
-    /// There is too little room to begin with.
+    /// The disk has too little free space to start.
     #[error("{} has only {free} bytes free, but one file of the log needs {wanted}; free some space, or lower \
         --rotate-size", path.display())]
     NoRoom { path: PathBuf, free: u64, wanted: u64 },
 }
 
-/// The error of a file that could not be read, written or made.
+/// Makes the error of a file operation that failed; `what` is the verb for the message.
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { what, path, source }
 }
 
-/// The log's files in a directory by number, in order.
+/// Lists the log's files in a directory, sorted by number.
 pub fn files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed("read", directory))? {
@@ -70,10 +70,11 @@ pub fn files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     Ok(files)
 }
 
-/// `log-00012.pcapng` and `log-00012.pcapng.zst` are number 12.
+/// Returns the number in a file name: 12 for `log-00012.pcapng` and `log-00012.pcapng.zst`.
 fn number(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     let (number, extensions) = name.strip_prefix(NAME)?.strip_prefix('-')?.split_once('.')?;
+    // The recorder pads numbers to five digits, so a file with fewer digits is not from a log.
     let is_ours = matches!(extensions, "pcapng" | "pcapng.zst") && number.len() >= 5;
     if is_ours { number.parse().ok() } else { None }
 }

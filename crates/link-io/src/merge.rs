@@ -1,13 +1,14 @@
-//! Merges captures of one link into one file: what any of them has is in it, once, and the file says which of them had it.
+//! Merges captures of one link into one file. A packet that any of them has is in the file once, with the captures that had
+//! it.
 //!
 //! ```text
 //!  each capture: survey (times, cuts, sample) -> relation of its clock to that of the first capture
 //!  all captures, by time: PacketMerger -> MergedFile: an interface for each set of captures that has a packet
 //! ```
-//! Captures are read from their beginning twice, or three times if packets were cut: the first reading finds out how to compare
-//! them, so the files may be of any size. A directory is a [log], and its files are one capture.
+//! Captures are read from their beginning twice, or three times if packets were cut: the first reading finds out how to
+//! compare them, so the files may be of any size. A directory is a [log], and its files are one capture.
 //!
-//! Invariant: packets of a capture = merged packets that have it; missing = merged packets of its time that lack it.
+//! Invariant: packets of a capture = merged packets that have it; missing = merged packets within its time that lack it.
 
 mod input;
 mod output;
@@ -26,30 +27,31 @@ use std::io;
 use std::path::{Path, PathBuf};
 use survey::CaptureSurvey;
 
-/// How far a capture may be out of order. Captures of several queues are, by the time between two visits to a ring.
+/// Limit for the disorder of a capture. Captures of several queues are out of order by the time between two visits to a
+/// ring.
 const DISORDER_NS: u64 = 200_000_000;
-/// The least tolerance. Only equal packets that follow each other within it can be taken for one.
+/// The least tolerance. Only equal packets within the tolerance can count as one packet.
 const LEAST_TOLERANCE: Nanos = Nanos::from_millis(1);
 
-/// Why captures cannot be merged.
+/// Errors of a merge.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     #[error("a merge needs 2 to {MOST_CAPTURES} captures, not {0}")]
     Count(usize),
-    /// A file, or where the result is to be written.
+    /// A capture file or the output file cannot be read or written.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
     #[error("{}: {why}", path.display())]
     NoCapture { path: PathBuf, why: String },
     #[error("{} is not a regular file, and a merge reads its captures more than once", .0.display())]
     NotAFile(PathBuf),
-    /// A directory that is none of a log.
+    /// The directory holds no files of a log.
     #[error("{} holds no files of a log (log-00001.pcapng, ...)", .0.display())]
     NoLog(PathBuf),
     #[error(transparent)]
     Log(#[from] log::Error),
-    /// The result would replace what it is made of.
+    /// The output file is one of the captures.
     #[error("{} is one of the captures to merge; write to another file", .0.display())]
     IntoItself(PathBuf),
     #[error(
@@ -59,7 +61,7 @@ pub enum Error {
     NothingInCommon { one: String, other: String },
 }
 
-/// The error of a file that could not be read or written.
+/// Makes the error of a file that could not be read or written; `what` is the verb for the message.
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { what, path, source }
@@ -67,63 +69,63 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
 
 #[derive(Clone, Debug)]
 pub struct MergeOptions {
-    /// Capture files, and directories of logs. The clock of the first is that of the result.
+    /// Capture files, and directories of logs. The result uses the clock of the first.
     pub captures: Vec<PathBuf>,
     /// The file to write.
     pub into: PathBuf,
-    /// How far apart the stamps of one packet may be; without it, as far as those of packets that are surely the same.
+    /// Greatest distance between the time stamps of one packet; by default, the distance that surely equal packets have.
     pub tolerance: Option<Nanos>,
-    /// Bytes of packets that wait at most to be found in other captures.
+    /// Limit for the bytes of packets that wait for their copies in other captures.
     pub memory: usize,
 }
 
-/// What became of the captures.
+/// Result of a merge.
 #[derive(Clone, Debug)]
 pub struct MergeReport {
     /// Packets of the result.
     pub packets: u64,
-    /// Those that every capture has.
+    /// Packets that every capture has.
     pub in_all: u64,
     pub tolerance: Nanos,
-    /// Packets that were written before all captures were read up to their time, for lack of memory: they may be in the result
-    /// twice.
+    /// Packets that were written before all captures were read up to their time, for lack of memory: they may be in the
+    /// result twice.
     pub early: u64,
     pub captures: Vec<CaptureReport>,
 }
 
-/// One capture's part.
+/// Counts and clock of one capture.
 #[derive(Clone, Debug)]
 pub struct CaptureReport {
-    /// Its name in the result.
+    /// The capture's name in the result.
     pub name: String,
     pub packets: u64,
     /// Packets that no other capture has.
     pub only_here: u64,
-    /// Packets of others between its first and its last one that it does not have.
+    /// Packets of other captures between its first and its last packet that it lacks.
     pub missing: u64,
-    /// Packets of others before its first and after its last one.
+    /// Packets of other captures before its first and after its last packet.
     pub outside: u64,
-    /// Its clock against that of the first capture; absent for that one.
+    /// The capture's clock against that of the first capture; absent for the first.
     pub clock: Option<CaptureClock>,
-    /// Damage, cut ends and what else hides packets.
+    /// Damage, cut ends and other reasons why packets may be hidden.
     pub damages: Vec<String>,
     pub remarks: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
 pub struct CaptureClock {
-    /// What the first capture's clock shows more at the first common packet.
+    /// Difference between the first capture's clock and this one at the first common packet.
     pub ahead_ns: i64,
-    /// Absent if the captures are too short to tell.
+    /// Absent if the captures are too short to determine the drift.
     pub drift: Option<ClockDrift>,
-    /// The farthest that the stamps of one packet are apart once the clocks have been brought together.
+    /// Greatest distance between the time stamps of one packet after the clocks have been aligned.
     pub jitter: Nanos,
-    /// Packets that it was found from.
+    /// Number of packet pairs from which the clock was computed.
     pub pairs: usize,
     pub steps: Vec<ClockStep>,
 }
 
-/// A capture with all that is known before the merge.
+/// A capture with all facts that the merge needs in advance.
 struct SurveyedCapture {
     name: String,
     files: Vec<PathBuf>,
@@ -131,7 +133,7 @@ struct SurveyedCapture {
     relation: Option<ClockRelation>,
 }
 
-/// Merges captures.
+/// Merges captures into one file.
 pub fn merge(options: &MergeOptions) -> Result<MergeReport, Error> {
     let count = options.captures.len();
     if !(2..=MOST_CAPTURES).contains(&count) {
@@ -161,7 +163,7 @@ pub fn merge(options: &MergeOptions) -> Result<MergeReport, Error> {
     Ok(report)
 }
 
-/// Reads every capture, and how many bytes of packets they have in common: all (`None`) unless packets were cut.
+/// Reads every capture. Also returns how many bytes of packets are comparable: all (`None`) unless packets were cut.
 fn survey_all(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Option<usize>), Error> {
     let sources = input::sources(&options.captures, &options.into)?;
     let surveys = |compared| sources.iter().map(move |source| survey::survey(&source.files, compared));
@@ -181,7 +183,7 @@ fn survey_all(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Option<us
     Ok((captures.collect(), compared))
 }
 
-/// The relation of each capture's clock to that of the first, which has none.
+/// Computes the relation of each capture's clock to that of the first, which has none.
 fn relations(
     sources: &[input::CaptureSource],
     surveyed: &[CaptureSurvey],
@@ -219,7 +221,7 @@ impl SurveyedCapture {
         self.relation.as_ref().map_or(at_ns, |relation| relation.to_reference(number, at_ns))
     }
 
-    /// Whether a time, in the clock of the first capture, lies between its first and its last packet.
+    /// True if a time, in the clock of the first capture, lies between the capture's first and last packet.
     fn covers(&self, at_ns: u64) -> bool {
         let Some((first, last)) = self.survey.times_ns else { return false };
         (self.to_reference(0, first)..=self.to_reference(self.survey.packets, last)).contains(&at_ns)
@@ -246,12 +248,12 @@ impl SurveyedCapture {
     }
 }
 
-/// A capture that is read for the merge, and its next packet.
+/// A capture during the merge, and its next packet.
 struct MergeInlet<'a> {
     capture: &'a SurveyedCapture,
     reader: CaptureReader,
     number: u64,
-    /// In the clock of the first capture; `None` at the end.
+    /// Time of the next packet in the clock of the first capture; `None` at the end.
     next_ns: Option<u64>,
 }
 
@@ -275,16 +277,17 @@ struct Merging<'a> {
     inlets: Vec<MergeInlet<'a>>,
     merger: PacketMerger,
     compared: Option<usize>,
-    /// See [`MergeOptions::memory`].
+    /// Limit for waiting bytes: [`MergeOptions::memory`].
     memory: usize,
-    /// See [`MergeReport::early`].
+    /// Number of early packets: [`MergeReport::early`].
     early: u64,
 }
 
 impl Merging<'_> {
-    /// The next packet of the result.
+    /// Returns the next packet of the result.
     fn next(&mut self) -> Result<Option<MergedPacket>, Error> {
         while let Some((next_ns, capture)) = self.earliest() {
+            // An unread capture may still bring a packet that is this much older.
             let settled_ns = next_ns.saturating_sub(self.merger.tolerance_ns() + DISORDER_NS);
             if let Some(packet) = self.merger.take_before(settled_ns) {
                 return Ok(Some(packet));
@@ -298,7 +301,7 @@ impl Merging<'_> {
         Ok(self.merger.take_first())
     }
 
-    /// The time of the earliest packet that is still to be read, and the capture that has it.
+    /// Time of the earliest packet that is still to be read, and the capture that has it.
     fn earliest(&self) -> Option<(u64, usize)> {
         self.inlets.iter().enumerate().filter_map(|(capture, inlet)| Some((inlet.next_ns?, capture))).min()
     }
@@ -312,7 +315,7 @@ impl Merging<'_> {
     }
 }
 
-/// A packet for the result, which has no FCS: some captures of a packet may have it, and others not.
+/// Converts a packet for the result, without FCS: some captures of a packet may have the FCS, and others not.
 fn captured(record: &CaptureRecord<'_>) -> CapturedPacket {
     let content = PacketContent::of(record);
     let has_fcs = record.has_fcs == Some(true);

@@ -1,7 +1,7 @@
-//! The witness that the product uses: counts what was done, and writes it into a file, frame by frame.
+//! The product's frame witness: counts each action of the impairer and writes it into a file, frame by frame.
 //!
-//! The file is written on a thread of its own, so that forwarding never waits for a disk. When the queue to that thread is
-//! full, frames are left out of the file and counted: an incomplete log says so.
+//! A separate thread writes the file, so that forwarding never waits for a disk. When the queue to that thread is full,
+//! frames are left out of the file and counted: an incomplete log reports how many frames it lacks.
 //!
 //! Invariant: arrived + copies = left + dropped + overflowed + inside, at any moment between two frames.
 
@@ -17,19 +17,19 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-/// Entries between forwarding and the file.
+/// Queue slots between forwarding and the file.
 const QUEUE: usize = 1 << 16;
 
-/// What was done so far, in one direction.
+/// Counts of the impairer's actions so far, in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ImpairCounts {
     pub arrived: u64,
-    /// Their bytes, without FCS.
+    /// Bytes of the frames that arrived, without FCS.
     pub arrived_bytes: u64,
     pub copies: u64,
-    /// Frames dropped because the plan said so.
+    /// Frames that the plan dropped.
     pub dropped: u64,
-    /// Frames and copies that found no room in the queue of a limited rate.
+    /// Frames and copies that did not fit into the queue of a limited rate.
     pub overflowed: u64,
     /// Frames held back behind later ones.
     pub held: u64,
@@ -37,11 +37,11 @@ pub struct ImpairCounts {
     pub delayed: u64,
     /// Frames with bits flipped.
     pub corrupted: u64,
-    /// Frames and copies that left.
+    /// Frames and copies that departed.
     pub left: u64,
-    /// How late the latest of them left, ns: from when it was due until the call that sent it had returned.
+    /// The greatest lateness of a departure, ns: from the due time until the call that sent the frame had returned.
     pub late_most_ns: u64,
-    /// The sum of that over all that left.
+    /// The sum of the lateness of all departures, ns.
     pub late_sum_ns: u64,
 }
 
@@ -54,18 +54,18 @@ pub struct ImpairChronicle {
 }
 
 impl ImpairChronicle {
-    /// For frames of one of the [`DIRECTIONS`].
+    /// Creates the witness for frames of one of the [`DIRECTIONS`].
     pub fn new(direction: usize, file: Option<&TruthFile>) -> Self {
         let file = file.and_then(|file| file.entries.clone());
         Self { direction, counts: ImpairCounts::default(), file, untold: 0 }
     }
 
-    /// What was done so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> ImpairCounts {
         self.counts
     }
 
-    /// Frames that the file lacks, because its thread was behind.
+    /// Number of frames that are missing from the file because its thread was behind.
     pub fn untold(&self) -> u64 {
         self.untold
     }
@@ -82,6 +82,7 @@ impl FrameWitness for ImpairChronicle {
         counts.held += u64::from(deeds.held_for > 0);
         counts.delayed += u64::from(deeds.is_delayed);
         counts.corrupted += u64::from(deeds.corrupted.is_some());
+        // Most frames pass untouched; with a line for each of them the file would grow as fast as the traffic.
         let is_untouched =
             *deeds == FrameDeeds { at_ns: deeds.at_ns, due_ns: deeds.at_ns, ..FrameDeeds::default() };
         if let Some(file) = self.file.as_ref().filter(|_| !is_untouched) {
@@ -99,7 +100,7 @@ impl FrameWitness for ImpairChronicle {
     }
 }
 
-/// A frame to which something was done.
+/// A frame that the impairer changed, dropped, copied or delayed.
 #[derive(Debug)]
 struct ChronicleEntry {
     direction: usize,
@@ -109,17 +110,17 @@ struct ChronicleEntry {
     fcs: u32,
 }
 
-/// As a line of the file.
+/// The entry as a line of the file.
 #[derive(Serialize)]
 struct ChronicleLine {
     direction: &'static str,
-    /// Frames of this direction that arrived before it.
+    /// Frames of this direction that arrived before this one.
     frame: u64,
-    /// When it arrived, ns since 1970.
+    /// Arrival time, ns since 1970.
     at_ns: u64,
-    /// Bytes of it, without FCS.
+    /// Length of the frame in bytes, without FCS.
     bytes: usize,
-    /// The FCS it arrived with, as the number a capture shows.
+    /// The FCS with which the frame arrived, as a capture shows it.
     fcs: String,
     #[serde(skip_serializing_if = "is_false")]
     dropped: bool,
@@ -171,7 +172,7 @@ impl ChronicleEntry {
     }
 }
 
-/// The truth log: JSON, a line for each frame to which something was done.
+/// The truth log: JSON, a line for each frame that an impairment affected.
 #[derive(Debug)]
 pub struct TruthFile {
     path: PathBuf,
@@ -180,7 +181,8 @@ pub struct TruthFile {
 }
 
 impl TruthFile {
-    /// Makes the file anew, its first line being `header`. `offset` is how the wall clock is ahead of the monotonic one.
+    /// Creates the file with `header` as its first line. `offset` is the difference between the wall clock and the monotonic
+    /// clock.
     pub fn create(path: &Path, header: &str, offset: RealtimeOffset) -> Result<Self, Error> {
         let mut file = begin(path, header).map_err(|source| Error::File { path: path.to_owned(), source })?;
         let (entries, taken) = bounded(QUEUE);
@@ -191,8 +193,9 @@ impl TruthFile {
         Ok(Self { path: path.to_owned(), entries: Some(entries), thread: Some(thread) })
     }
 
-    /// Waits until all is written. To be called when no [`ImpairChronicle`] of it is left.
+    /// Waits until all entries are written. Call it after the last [`ImpairChronicle`] of this file has been dropped.
     pub fn finish(mut self) -> Result<(), Error> {
+        // Closes the queue: the thread ends when it has written the entries that are still in it.
         self.entries = None;
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let written = thread.join().map_err(|_| Error::Panicked("truth-log".into()))?;
@@ -200,7 +203,7 @@ impl TruthFile {
     }
 }
 
-/// Makes the file with its first line.
+/// Creates the file and writes its first line.
 fn begin(path: &Path, header: &str) -> io::Result<BufWriter<File>> {
     let mut file = BufWriter::with_capacity(1 << 18, private_files::create(path)?);
     writeln!(file, "{header}")?;
@@ -215,7 +218,7 @@ fn write(
     loop {
         let entry = match entries.try_recv() {
             Ok(entry) => entry,
-            // The queue is empty: flushed, so that a user who follows the file sees every entry.
+            // The queue is empty: flush, so that a user who follows the file sees every entry.
             Err(_) => match file.flush().map(|()| entries.recv())? {
                 Ok(entry) => entry,
                 Err(_) => return Ok(()),
@@ -231,7 +234,7 @@ mod tests {
     use super::*;
     use packetrig_link::{DirectionSpec, FaultPlan, FrameImpairer, ImpairSpecs};
 
-    /// What the log says of 2000 frames a microsecond apart, and the counts.
+    /// Returns the lines of the log and the counts for 2000 frames that are a microsecond apart.
     fn told(spec: &str, seed: u64) -> (Vec<serde_json::Value>, ImpairCounts) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("truth.jsonl");

@@ -1,8 +1,8 @@
-//! Runs an impairer on the frames of a tap, with its counters where other threads can read them.
+//! Runs an impairer on the frames of a tap and publishes its counters for other threads.
 //!
-//! Delays count from the moment the kernel stamped a frame's arrival, so how soon the tap notices it does not add to them,
-//! unless it notices later than the frame was due. Whatever makes it late, also in the ring before the tap and in the one behind it,
-//! is in the lateness that the lane measures.
+//! Delays count from the moment at which the kernel stamped a frame's arrival. So the time that the tap needs to notice the
+//! frame is no part of them, unless it notices the frame after its due time. All lateness, in the ring before the tap and in
+//! the one behind it, is in the lateness that the lane measures.
 
 use super::chronicle::{ImpairChronicle, ImpairCounts, TruthFile};
 use packetrig_link::{DepartureLateness, FaultPlan, FrameImpairer, FrameTreatment};
@@ -11,19 +11,19 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One direction's books. They are of one moment only when the tap has ended.
+/// Counters of one direction. They are consistent with each other only when the tap has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ImpairAccount {
-    /// What was done to frames.
+    /// Counts of the impairer's actions.
     pub counts: ImpairCounts,
-    /// Frames and copies that have arrived or were made, and not left.
+    /// Frames and copies that have arrived or were made, and have not departed.
     pub inside: u64,
-    /// Frames the truth log does not know of because it was behind.
+    /// Frames that are missing from the truth log because its thread was behind.
     pub untold: u64,
 }
 
 impl ImpairAccount {
-    /// The rule that does not hold, if it does not. To be asked when the tap has ended.
+    /// Returns the accounting rule that is broken, if one is. Valid only after the tap has ended.
     pub fn imbalance(&self) -> Option<String> {
         let counts = &self.counts;
         let came = counts.arrived + counts.copies;
@@ -35,7 +35,7 @@ impl ImpairAccount {
 
 const NUMBERS: usize = 13;
 
-/// Where a direction shows its books: written by one thread, read by any.
+/// Published counters of a direction: one thread writes them, any thread reads them.
 #[derive(Debug, Default)]
 struct AccountCell([AtomicU64; NUMBERS]);
 
@@ -58,8 +58,7 @@ impl AccountCell {
             *untold,
         ];
         for (place, number) in self.0.iter().zip(numbers) {
-            // Relaxed: each number is right by itself, and nothing is concluded from two of them before the thread
-            // has ended.
+            // Relaxed: each number is right by itself, and no reader combines two of them before the thread has ended.
             place.store(number, Ordering::Relaxed);
         }
     }
@@ -83,12 +82,12 @@ impl AccountCell {
     }
 }
 
-/// Reads the books of both directions.
+/// Reads the counters of both directions.
 #[derive(Clone, Debug)]
 pub struct ImpairWatch([Arc<AccountCell>; 2]);
 
 impl ImpairWatch {
-    /// As they are now.
+    /// Returns the current counters.
     pub fn books(&self) -> [ImpairAccount; 2] {
         [self.0[0].look(), self.0[1].look()]
     }
@@ -102,7 +101,7 @@ pub struct ImpairTreatment {
 }
 
 impl ImpairTreatment {
-    /// For both directions, with what shows their books.
+    /// Creates the treatments of both directions and a reader of their counters.
     pub fn pair(
         plans: [FaultPlan; 2],
         truth: Option<&TruthFile>,
@@ -122,7 +121,7 @@ impl ImpairTreatment {
     fn show(&mut self) {
         let inside = self.impairer.inside();
         let chronicle = self.impairer.witness();
-        // How late frames leave is known only where they are sent.
+        // Only the lane that sends the frames knows their lateness.
         let DepartureLateness { most_ns, sum_ns, .. } = self.lateness;
         let counts = ImpairCounts { late_most_ns: most_ns, late_sum_ns: sum_ns, ..chronicle.counts() };
         let account = ImpairAccount { counts, inside, untold: chronicle.untold() };

@@ -1,7 +1,8 @@
 //! Compares a log's index with its files, and both with the counters of the tap whose copies the log keeps.
 //!
-//! Every byte is compared: a file by the checksum in its entry, an entry by the one in its line. Logs of older versions have none.
-//! It changes nothing. A file that is being written is not in the index yet; it is counted, not checked.
+//! Every byte is compared: a file against the checksum in its entry, an entry against the checksum in its line. Logs of
+//! older versions have no checksums. The check changes nothing. A file that is being written is not in the index yet; it is
+//! counted, not checked.
 
 use super::index::{DamagedLine, FileEntry, IndexContent, IndexEntry};
 use super::keeper::{index_of, is_held};
@@ -11,50 +12,50 @@ use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
 
-/// What is not as it should be.
+/// A fault of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum LogFinding {
-    /// A file of the index is gone, although the log did not remove it.
+    /// A file of the index is missing, although the log did not remove it.
     Gone { file: u64 },
-    /// A file holds other frames than the index says.
+    /// A file has another number of frames than the index states.
     Differs {
         file: u64,
-        /// What the index says.
+        /// The number of frames in the index.
         said: u64,
         found: u64,
     },
-    /// A number that no file ever had.
+    /// No file ever had this number.
     Skipped { file: u64 },
-    /// A file has other bytes than were written to it, although it has as many frames.
+    /// The bytes of a file differ from those that were written, although the number of frames is the same.
     Changed { file: u64 },
-    /// A line of the index is not as it was written.
+    /// A line of the index does not match its checksum or cannot be parsed.
     IndexDamaged {
-        /// From 1.
+        /// The line's number, from 1.
         line: u64,
         why: String,
     },
-    /// The index ends within a line, and no log is running: it was killed, or the index is damaged.
+    /// The index ends within a line, and no log is running: the log was killed, or the index is damaged.
     IndexCut,
-    /// A file that cannot be read.
+    /// A file cannot be read.
     Damaged { file: u64, why: String },
-    /// A log was killed: what it had not written yet is lost. Only trailers tell how many frames that were.
+    /// A log was killed, and the frames that it had not written are lost. Only trailers tell how many frames those were.
     Mended {
-        /// The file it was writing.
+        /// The file that the log was writing.
         file: u64,
     },
 }
 
-/// What the tap says of one direction.
+/// The tap's counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TapBooks {
-    /// Frames to be copied: the highest number it gave.
+    /// Frames to be copied: the highest trailer number that the tap assigned.
     pub wanted: u64,
-    /// Copies that the mirror's driver took; `None` if that is not known.
+    /// Copies that the mirror's driver accepted; `None` if that is not known.
     pub mirrored: Option<u64>,
 }
 
-/// What was compared by checksum.
+/// Number of comparisons by checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LogChecksums {
     /// Files with a checksum in the index.
@@ -67,49 +68,49 @@ pub struct LogChecksums {
     pub lines_without: u64,
 }
 
-/// What came of a check.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LogCheck {
     /// Complete files in the directory.
     pub files: u64,
-    /// Frames in them, counted.
+    /// Frames in these files, counted by reading them.
     pub frames: u64,
-    /// Frames ever written to files, those removed included.
+    /// Frames ever written to files, including removed files.
     pub written: u64,
-    /// Files removed as the log was told to.
+    /// Files that the log removed because of its limits.
     pub removed_files: u64,
     pub removed_frames: u64,
     /// Frames that the logger lost in the kernel's ring, for the files still in the directory.
     pub dropped_kernel: u64,
-    /// The disk was too slow.
+    /// Frames that were lost because the disk was too slow.
     pub dropped_queue: u64,
     pub dropped_disk: u64,
-    /// Files that are not in the index yet: being written, or left by a process that was killed.
+    /// Files that are not in the index yet: they are being written, or were left by a process that was killed.
     pub open_files: u64,
     pub checksums: LogChecksums,
-    /// What trailers say, by direction.
+    /// Trailer numbers of the log, by direction.
     pub numbers: TapNumbers,
-    /// What the tap says, by direction.
+    /// The tap's counters, by direction.
     pub tap: Option<[TapBooks; 2]>,
-    /// What is not as it should be.
+    /// Faults that the check found.
     pub findings: Vec<LogFinding>,
 }
 
-/// Why the number of copies that the log lacks is not known.
+/// Reason why the number of copies that the log lacks is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "doubt", rename_all = "snake_case")]
 pub enum LogDoubt {
-    /// The log has this many frames more than the tap's counters, which were saved before the log ended. Without
-    /// trailers, some of them may not be copies at all.
+    /// The log has this many frames more than the tap's counters, which were saved before the log ended. Without trailers,
+    /// some of these frames may not be copies at all.
     Older { frames: u64 },
-    /// The tap restarted while it was logged: its counters are those of the last run only.
+    /// The tap restarted while the log ran: its counters cover the last run only.
     Anew { times: u64 },
 }
 
 impl LogCheck {
-    /// Copies that left the tap and are not in the log, by direction; `None` where either side does not know, or where the tap's
-    /// books are not of the same copies ([`LogCheck::doubt`]). Without trailers the log does not know directions, so only
-    /// their sum is known ([`LogCheck::lost_in_all`]).
+    /// Copies that left the tap and are not in the log, by direction. `None` if either side does not know, or if the tap's
+    /// counters are not about the same copies ([`LogCheck::doubt`]). Without trailers the log does not know directions, so
+    /// only their sum is known ([`LogCheck::lost_in_all`]).
     pub fn lost(&self) -> [Option<u64>; 2] {
         [self.lost_in(0), self.lost_in(1)]
     }
@@ -124,7 +125,7 @@ impl LogCheck {
         Some(mirrored.saturating_sub(self.numbered(direction).seen))
     }
 
-    /// The same over both directions, by counting frames: those written or dropped by the logger have arrived.
+    /// Lost copies of both directions together, from frame counts: a frame that the logger wrote or dropped has arrived.
     pub fn lost_in_all(&self) -> Option<u64> {
         if self.times_anew() > 0 {
             return None;
@@ -132,7 +133,7 @@ impl LogCheck {
         self.mirrored_in_all()?.checked_sub(self.written)
     }
 
-    /// Why the number of lost copies is not known, although the tap's counters are.
+    /// Reason why the number of lost copies is unknown although the tap's counters are known.
     pub fn doubt(&self) -> Option<LogDoubt> {
         self.tap?;
         let times = self.times_anew();
@@ -147,7 +148,7 @@ impl LogCheck {
         (frames > 0).then_some(LogDoubt::Older { frames })
     }
 
-    /// How many frames the log has beyond the tap's counters.
+    /// Number of frames that the log has beyond the tap's counters.
     fn newer(&self, direction: usize) -> Option<u64> {
         let tap = self.tap?[direction];
         let numbered = self.numbered(direction);
@@ -155,7 +156,7 @@ impl LogCheck {
         Some(numbered.last.saturating_sub(tap.wanted).max(uncounted))
     }
 
-    /// Whether copies come with trailers: then a direction without any has none.
+    /// True if copies have trailers: then a direction without numbers has no copies.
     fn is_numbered(&self) -> bool {
         self.numbers.iter().any(Option::is_some)
     }
@@ -173,7 +174,7 @@ impl LogCheck {
         Some(there.mirrored? + back.mirrored?)
     }
 
-    /// Whether something is known to be missing.
+    /// True if something is known to be missing.
     pub fn is_incomplete(&self) -> bool {
         let numbered = self.numbers.iter().flatten();
         let gaps: u64 = numbered.map(|numbered| numbered.missing + numbered.absent).sum();
@@ -187,9 +188,9 @@ impl LogCheck {
     }
 }
 
-/// Checks the log in a directory; `tap` is what `packetrig tap` printed as JSON.
+/// Checks the log in a directory; `tap` is the JSON that `packetrig tap` printed.
 pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, Error> {
-    // Before and after: a line that a running log is writing is no damage.
+    // Asked before and after the reading: a line that a running log is writing is no damage.
     let was_held = is_held(directory);
     let content = IndexContent::read(directory)?;
     if content.entries.is_empty() && content.damaged.is_empty() {
@@ -229,7 +230,7 @@ pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, E
     let mut before: TapNumbers = [None; 2];
     for entry in &known {
         match there.iter().find(|(number, _)| *number == entry.file) {
-            // One that was never made, because the disk was full: what was for it is among what the disk lost.
+            // This file was never created, because the disk was full: its frames are counted among those that the disk lost.
             None if entry.frames == 0 && entry.size == 0 => {}
             None => checked.findings.push(LogFinding::Gone { file: entry.file }),
             Some((_, path)) => hold(entry, path, before, &mut checked),
@@ -250,8 +251,7 @@ fn take(entry: IndexEntry, known: &mut Vec<FileEntry>, checked: &mut LogCheck) {
         }
         IndexEntry::File(file) => {
             if let Some(last) = known.last() {
-                // Numbers have no gap over all runs of the log (see the module), so a gap means that an entry is
-                // missing.
+                // Numbers have no gap over all runs of the log (see the module), so a gap means that an entry is missing.
                 checked.findings.extend((last.file + 1..file.file).map(|file| LogFinding::Skipped { file }));
             }
             if file.mended {
@@ -294,7 +294,8 @@ fn hold(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mut LogChe
     }
 }
 
-/// The two directions of a tap, wherever they are in what it printed; of one tap and one mirror, for there is one log.
+/// Finds the two directions of a tap anywhere in its JSON output. There must be exactly one tap with one mirror, because
+/// there is one log.
 fn books(value: &Value) -> Option<[TapBooks; 2]> {
     if let Some(directions) = value.get("directions").and_then(Value::as_array) {
         let [there, back] = directions.as_slice() else { return None };
@@ -313,6 +314,7 @@ fn books(value: &Value) -> Option<[TapBooks; 2]> {
 
 fn direction(value: &Value) -> Option<TapBooks> {
     let wanted = value.get("wanted")?.as_u64()?;
+    // With several mirrors it is unknown which of them feeds this log.
     let [mirror] = value.get("mirrors")?.as_array()?.as_slice() else { return None };
     Some(TapBooks { wanted, mirrored: mirror.get("mirrored").and_then(Value::as_u64) })
 }

@@ -1,6 +1,7 @@
-//! The index: JSON, a line for each event. Half a line, left by a crash, is ignored.
+//! The index: JSON, a line for each event. A partial last line, left by a crash, is ignored.
 //!
-//! Each line ends with a checksum of what stands before it. Lines are only ever added. The whole file is written anew when a log begins: removed files then become one sum.
+//! Each line ends with a checksum of the text before it. Lines are only ever added. When a log begins, it writes the whole
+//! file anew: removed files then become one sum.
 
 use super::{Error, INDEX, failed};
 use packetrig_engine::capture::numbers::TapNumbers;
@@ -11,10 +12,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What stands between a line and its checksum.
+/// Separator between a line's text and its checksum.
 const LINE_CHECKSUM: &str = ",\"line_crc32\":";
 
-/// A thing that happened.
+/// An event of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum IndexEntry {
@@ -26,43 +27,43 @@ pub enum IndexEntry {
         frames: u64,
     },
     Began {
-        /// When, nanoseconds since 1970.
+        /// Start time, nanoseconds since 1970.
         at_ns: u64,
         interface: String,
-        /// Number of its first file.
+        /// Number of the run's first file.
         file: u64,
-        /// Number of its first frame, from 0.
+        /// Number of the run's first frame, from 0.
         frame: u64,
-        /// Trailer numbers of a tap up to then, by direction.
+        /// Trailer numbers of a tap up to the start, by direction.
         numbers: TapNumbers,
     },
     /// A file is complete.
     File(FileEntry),
     /// A file was removed.
     Removed {
-        /// When, nanoseconds since 1970.
+        /// Time of the removal, nanoseconds since 1970.
         at_ns: u64,
         file: u64,
-        /// Frames that were in it.
+        /// Frames that were in the file.
         frames: u64,
         why: RemovalReason,
     },
     /// A log ended in order.
     Ended {
-        /// When, nanoseconds since 1970.
+        /// End time, nanoseconds since 1970.
         at_ns: u64,
     },
 }
 
-/// Why a file was removed.
+/// Reason for the removal of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RemovalReason {
-    /// All files together were too large.
+    /// The total size of the files exceeded the limit.
     Size,
-    /// It was too old.
+    /// The file was too old.
     Age,
-    /// The disk had too little room left.
+    /// The disk had less free space than the limit.
     Free,
     /// The disk was full.
     Full,
@@ -71,22 +72,23 @@ pub enum RemovalReason {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
     pub file: u64,
-    /// Its name in the directory.
+    /// File name in the directory.
     pub name: String,
-    /// Number of its first frame, from 0, counting all frames in files since the log was first begun.
+    /// Number of the first frame, from 0, over all frames in files since the log's first run.
     pub first_frame: u64,
     pub frames: u64,
-    /// Bytes of the frames that were to be in it, FCS included; of a file that was mended, of those in it.
+    /// Bytes of the frames that were meant for the file, FCS included. For a repaired file: bytes of the frames that are in
+    /// it.
     pub frame_bytes: u64,
     pub size: u64,
-    /// CRC-32 of its bytes; absent in an index of an older version.
+    /// CRC-32 of the file's bytes; absent in an index of an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crc32: Option<u32>,
-    /// When it was begun and ended, nanoseconds since 1970.
+    /// Times at which the file was begun and ended, nanoseconds since 1970.
     pub span_ns: (u64, u64),
-    /// When its first and its last frame arrived.
+    /// Arrival times of the first and the last frame.
     pub arrivals_ns: Option<(u64, u64)>,
-    /// Frames lost in the kernel's ring since the file before.
+    /// Frames lost in the kernel's ring since the previous file.
     pub dropped_kernel: u64,
     /// Frames lost because the disk was too slow.
     pub dropped_queue: u64,
@@ -94,43 +96,43 @@ pub struct FileEntry {
     pub dropped_disk: u64,
     /// Trailer numbers of a tap up to the end of the file, by direction.
     pub numbers: TapNumbers,
-    /// The log was killed; what it lost is not known.
+    /// The log was killed; the number of lost frames is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mended: bool,
 }
 
-/// The index of a directory.
+/// The open index of a directory.
 #[derive(Debug)]
 pub struct LogIndex {
     path: PathBuf,
     file: File,
-    /// Lines that are not written yet, because the disk had no room.
+    /// Lines that could not be written yet, because the disk was full.
     unwritten: String,
 }
 
-/// What an index holds.
+/// Content of an index.
 #[derive(Debug, Default)]
 pub(super) struct IndexContent {
-    /// Oldest first.
+    /// Entries, oldest first.
     pub(super) entries: Vec<IndexEntry>,
-    /// Lines that are not as they were written.
+    /// Lines that fail their checksum or cannot be parsed.
     pub(super) damaged: Vec<DamagedLine>,
-    /// Lines with a checksum that is right.
+    /// Number of lines with a correct checksum.
     pub(super) checked: usize,
-    /// Whether it ends within a line: the log was killed, or is writing it now.
+    /// True if the index ends within a line: the log was killed, or is writing the line now.
     pub(super) ends_within_line: bool,
 }
 
-/// A line of an index that is not as it was written.
+/// A line of an index that fails its checksum or cannot be parsed.
 #[derive(Debug)]
 pub(super) struct DamagedLine {
-    /// From 1.
+    /// The line's number, from 1.
     pub(super) number: u64,
     pub(super) why: String,
 }
 
 impl IndexContent {
-    /// Reads an index; empty if there is none.
+    /// Reads an index; an absent index is empty.
     pub(super) fn read(directory: &Path) -> Result<Self, Error> {
         let path = directory.join(INDEX);
         let bytes = match fs::read(&path) {
@@ -138,8 +140,8 @@ impl IndexContent {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(failed("read", &path)(error)),
         };
-        // A process that was killed while it wrote leaves a line without its end, which is no entry. A complete file
-        // that such a line was about is found in the directory and entered again (`LoggedFiles::repair`).
+        // A process that was killed while it wrote leaves a line without its end, which is no entry. If that line was about
+        // a complete file, the file is found in the directory and entered again (`LoggedFiles::repair`).
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let lines: Vec<&[u8]> = bytes[..end].split_inclusive(|byte| *byte == b'\n').collect();
         let mut content = Self { ends_within_line: end < bytes.len(), ..Self::default() };
@@ -160,22 +162,22 @@ impl IndexContent {
     }
 }
 
-/// The line if its checksum is right; `None` if it has none.
+/// Returns the line if its checksum is right; `None` if it has none.
 fn checked_line(line: &[u8]) -> Option<Result<&[u8], String>> {
     let at = line.windows(LINE_CHECKSUM.len()).rposition(|part| part == LINE_CHECKSUM.as_bytes())?;
     let (said, rest) = (&line[at + LINE_CHECKSUM.len()..], &line[..at]);
-    // Compared as it is written, so that no other way to write the same number passes.
+    // Compared as text, so that no other spelling of the same number passes.
     let is_right = said == line_end(rest).as_bytes();
     Some(if is_right { Ok(line) } else { Err("its checksum is wrong".to_owned()) })
 }
 
-/// How a line ends that begins like this, behind [`LINE_CHECKSUM`].
+/// Returns the checksum and the end of a line that begins with `begin`; they follow [`LINE_CHECKSUM`].
 fn line_end(begin: &[u8]) -> String {
     format!("{}}}\n", crc32(0, begin))
 }
 
 impl LogIndex {
-    /// Its entries, oldest first; none if there is no index. Half a line at the end is left out.
+    /// Reads the entries, oldest first; none if there is no index. A partial last line is left out.
     pub fn read(directory: &Path) -> Result<Vec<IndexEntry>, Error> {
         let content = IndexContent::read(directory)?;
         match content.damaged.first() {
@@ -196,31 +198,31 @@ impl LogIndex {
         Ok(Self { path, file, unwritten: String::new() })
     }
 
-    /// Adds a line. Without room on the disk, it is kept until there is some.
+    /// Adds a line. If the disk is full, keeps the line until there is space.
     pub fn add(&mut self, entry: &IndexEntry) {
         self.unwritten.push_str(&line(entry));
         self.write_pending();
     }
 
-    /// Writes the lines that are not written yet.
+    /// Writes the lines that are still pending.
     pub fn write_pending(&mut self) {
         if self.unwritten.is_empty() {
             return;
         }
         let before = self.file.metadata().map(|facts| facts.len());
-        // Synced at once: a file is removed before its entry is written, and if the entry were lost in a power cut,
-        // the next check would report the file as missing.
+        // Synced at once: a file is removed before its entry is written. If a power cut lost the entry, the next check would
+        // report the file as missing.
         let written = self.file.write_all(self.unwritten.as_bytes()).and_then(|()| self.file.sync_data());
         match (written, before) {
             (Ok(()), _) => self.unwritten.clear(),
-            // Half of it is taken back, to be written whole another time. If that fails, too, a broken line stays, which
+            // Removes a partial line, so that all of it can be written later. If that fails, too, a broken line stays, which
             // `packetrig log` reports when it reads the index.
             (Err(_), Ok(before)) => drop(self.file.set_len(before)),
             (Err(_), Err(_)) => {}
         }
     }
 
-    /// Lines that are still not written, because the disk never had room for them.
+    /// Number of lines that could not be written, because the disk stayed full.
     pub fn unwritten(&self) -> usize {
         self.unwritten.lines().count()
     }
@@ -231,9 +233,9 @@ impl LogIndex {
 }
 
 fn line(entry: &IndexEntry) -> String {
-    // Numbers and short texts: nothing in it can fail.
+    // The entry has only numbers and short texts, so serialisation cannot fail.
     let mut text = serde_json::to_string(entry).unwrap_or_default();
-    // The brace that closes the object comes back behind the checksum.
+    // The brace that closes the object returns after the checksum.
     text.pop();
     let end = line_end(text.as_bytes());
     text + LINE_CHECKSUM + &end

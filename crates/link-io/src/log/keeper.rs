@@ -1,4 +1,5 @@
-//! Keeps the files of a log: enters each in the index, removes what exceeds a limit, and decides what a full disk means.
+//! Keeps the files of a log: enters each in the index, removes files beyond the limits, and applies the policy for a full
+//! disk.
 
 use super::index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
 use super::{Error, INDEX, failed, files, survey};
@@ -10,34 +11,34 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
-/// Holds the directory while a log runs.
+/// File that a log locks while it runs in the directory.
 const LOCK: &str = ".lock";
 const LOCK_ATTEMPTS: u32 = 4;
 const LOCK_PAUSE_NS: u64 = 20_000_000;
 
-/// What to do when the disk is full.
+/// Policy for a full disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// Remove the oldest files.
     #[default]
     DropOldest,
-    /// Write nothing and count, until there is room for another file.
+    /// Write nothing and count the frames, until there is space for another file.
     Stop,
-    /// End; do not begin either without room for a file.
+    /// End the log; refuse to begin without space for a file.
     Refuse,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogRetention {
-    /// All files together are no larger than this, bytes; the file being written counts with its largest size.
+    /// Limit for the size of all files together, bytes; the file being written counts with its largest size.
     pub bytes: Option<u64>,
-    /// No file is older than this.
+    /// Limit for the age of a file.
     pub age: Option<Nanos>,
     /// Bytes of the disk that stay free.
     pub free: Option<u64>,
     /// Largest size of one file, bytes.
     pub file: u64,
-    /// When the disk is full.
+    /// Policy for a full disk.
     pub when_full: WhenFull,
 }
 
@@ -56,10 +57,10 @@ pub struct LogKeeper {
 }
 
 impl LogKeeper {
-    /// Takes over a directory, made if missing: reads its index and repairs what a killed log left.
+    /// Takes over a directory, or creates it: reads its index and repairs the files that a killed log left.
     pub fn open(directory: &Path, interface: &str, retention: LogRetention) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(failed("create", directory))?;
-        // The lock first: everything after it reads and repairs files that a running log would still change.
+        // The lock comes first: everything after it reads and repairs files that a running log would still change.
         let lock = lock(directory)?;
         let free = disk::free(directory).unwrap_or(u64::MAX);
         if retention.when_full == WhenFull::Refuse && free < retention.file {
@@ -99,25 +100,25 @@ impl LogKeeper {
         self.last_file
     }
 
-    /// Frames in files since the log was first begun.
+    /// Number of frames in files since the log's first run.
     pub fn next_frame(&self) -> u64 {
         self.next_frame
     }
 
-    /// Trailer numbers up to now.
+    /// Trailer numbers so far.
     pub fn numbers(&self) -> TapNumbers {
         self.numbers
     }
 
-    /// Files repaired when it took over.
+    /// Number of files that were repaired at the start.
     pub fn mended(&self) -> u64 {
         self.mended
     }
 
-    /// Removes what is too large, too old, or too much for the disk.
+    /// Removes the oldest files while they exceed the size limit, the age limit or the space limit of the disk.
     fn prune(&mut self) {
-        // The file being written counts with its full size: otherwise the limit would be passed while it grows. Each
-        // limit is checked again after every removal, and an empty list ends the loop.
+        // The file being written counts with its full size: otherwise the total would pass the limit while the file grows.
+        // Each limit is checked again after every removal, and an empty list ends the loop.
         while self.retention.bytes.is_some_and(|most| self.total_size() + self.retention.file > most)
             && self.remove_oldest(RemovalReason::Size)
         {}
@@ -132,7 +133,7 @@ impl LogKeeper {
         self.files.iter().map(|file| file.size).sum()
     }
 
-    /// When the oldest file is too old, nanoseconds since 1970.
+    /// Time at which the oldest file becomes too old, nanoseconds since 1970.
     fn oldest_expires_at(&self) -> Option<u64> {
         let age = self.retention.age?;
         Some(self.files.front()?.span_ns.1.saturating_add(age.as_u64()))
@@ -145,7 +146,7 @@ impl LogKeeper {
 
     fn remove_oldest(&mut self, why: RemovalReason) -> bool {
         let Some(oldest) = self.files.pop_front() else { return false };
-        // Another process may have removed it already, which is as good.
+        // Another process may have removed the file already; the result is the same.
         drop(fs::remove_file(self.directory.join(&oldest.name)));
         self.index.add(&IndexEntry::Removed {
             at_ns: clock::wall_clock_ns(),
@@ -204,14 +205,14 @@ impl FileShelf for LogKeeper {
 
 impl Drop for LogKeeper {
     fn drop(&mut self) {
-        // Its files have been ended by then: the recorder says so before it lets go.
+        // The recorder has reported all its files as complete before it drops the keeper.
         self.index.add(&IndexEntry::Ended { at_ns: clock::wall_clock_ns() });
     }
 }
 
-/// Whether a log runs in this directory. If that cannot be found out, none is assumed.
+/// True if a log runs in this directory. If that cannot be found out, the answer is no.
 pub(super) fn is_held(directory: &Path) -> bool {
-    // A shared lock for a moment: a log that begins right now tries again (`lock`).
+    // Takes a shared lock for a moment: a log that begins right now tries again (`lock`).
     File::open(directory.join(LOCK))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
@@ -224,7 +225,7 @@ fn lock(directory: &Path) -> Result<File, Error> {
         attempts += 1;
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            // Somebody may only be looking whether a log runs.
+            // Another process may only be checking for a running log (`is_held`).
             Err(TryLockError::WouldBlock) if attempts < LOCK_ATTEMPTS => {
                 clock::sleep_until_ns(clock::monotonic_ns() + LOCK_PAUSE_NS);
             }
@@ -241,7 +242,7 @@ struct RemovedFile {
     frames: u64,
 }
 
-/// What the index says, file by file.
+/// State of the files according to the index.
 #[derive(Default)]
 struct LoggedFiles {
     files: Vec<FileEntry>,
@@ -288,20 +289,20 @@ impl LoggedFiles {
         self.gone.frames += frames;
     }
 
-    /// Enters files that the index does not know, because their log was killed; returns how many.
+    /// Enters files that are not in the index because their log was killed; returns their number.
     fn repair(&mut self, directory: &Path) -> Result<u64, Error> {
         let known: Vec<u64> = self.files.iter().map(|file| file.file).collect();
         let unknown = files(directory)?.into_iter().filter(|(number, _)| !known.contains(number));
         let mut mended = 0;
         for (number, path) in unknown {
-            // Removed from the index and not from the disk: it is not wanted.
-            // The entry of a removal is written after the file is gone, but a failed removal still leaves one. Files
-            // up to the last removed number are never taken back, so that no frame counts twice.
+            // Removed from the index but still on the disk: delete it. The entry of a removal is written after the file is
+            // gone, but a failed removal still leaves one. Files up to the last removed number are never entered again, so
+            // that no frame counts twice.
             if number <= self.gone.last_file {
                 fs::remove_file(&path).map_err(failed("remove", &path))?;
                 continue;
             }
-            // In ascending order: each survey continues from the trailer numbers of the file before it.
+            // In ascending order: each survey continues from the trailer numbers of the previous file.
             let entry = self.mended(number, &path)?;
             self.take(entry);
             mended += 1;
@@ -312,14 +313,15 @@ impl LoggedFiles {
     fn mended(&self, number: u64, path: &Path) -> Result<FileEntry, Error> {
         let found = survey(path, self.numbers)?;
         let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
-        // Half a record at the end would stop every reader there. A compressed file is left as it is: each block is a
-        // zstd frame of its own, and readers get everything up to the last whole one.
+        // A partial record at the end would stop every reader there. A compressed file is left as it is: each block is a
+        // separate zstd frame, and readers get everything up to the last whole one.
         let is_to_be_cut = found.is_cut && !is_compressed;
         if is_to_be_cut {
             let file = OpenOptions::new().write(true).open(path).map_err(failed("repair", path))?;
             file.set_len(found.whole).map_err(failed("repair", path))?;
         }
         let size = fs::metadata(path).map_err(failed("read", path))?.len();
+        // The cut has changed the file's bytes, so the checksum of the survey is no longer right.
         let crc32 = if is_to_be_cut { survey::crc32_of(path)? } else { found.crc32 };
         Ok(FileEntry {
             file: number,
@@ -338,7 +340,7 @@ impl LoggedFiles {
     }
 }
 
-/// Where the index of a directory is.
+/// Returns the path of a directory's index.
 pub(super) fn index_of(directory: &Path) -> PathBuf {
     directory.join(INDEX)
 }

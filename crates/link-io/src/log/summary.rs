@@ -9,15 +9,15 @@ use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What the index of a log says.
+/// Content of a log's index in short.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSummary {
-    /// Where the newest log in this directory captures.
+    /// Interface of the newest log in this directory.
     pub interface: Option<String>,
-    /// When it began and, if it ended in order, when that was; nanoseconds since 1970.
+    /// Start time of the newest log and, if it ended in order, its end time; nanoseconds since 1970.
     pub began_ns: Option<u64>,
     pub ended_ns: Option<u64>,
-    /// Whether a process logs into this directory now.
+    /// True if a process logs into this directory now.
     pub is_growing: bool,
     /// Complete files that were not removed, by number.
     pub files: BTreeMap<u64, FileEntry>,
@@ -25,13 +25,13 @@ pub struct LogSummary {
     pub removed_frames: u64,
 }
 
-/// Follows the index of a log: each look reads only what was added since the one before.
+/// Follows the index of a log: each look reads only the lines that were added since the previous one.
 #[derive(Debug)]
 pub struct LogFollower {
     directory: PathBuf,
-    /// Number of the index's file: a log that begins writes a new one.
+    /// Inode of the index file: a log that begins writes a new file.
     inode: u64,
-    /// Bytes of it that were read.
+    /// Bytes of the file that were read.
     read: u64,
     summary: LogSummary,
 }
@@ -45,9 +45,9 @@ impl LogFollower {
         &self.directory
     }
 
-    /// What the index says now.
+    /// Reads new lines of the index and returns the present summary.
     pub fn look(&mut self) -> Result<&LogSummary, Error> {
-        // Before and after: a log that ends or begins meanwhile must not look as if it had been killed.
+        // Asked before and after the reading: a log that ends or begins meanwhile must not look as if it had been killed.
         let was_held = is_held(&self.directory);
         self.read_on()?;
         self.summary.is_growing = was_held || is_held(&self.directory);
@@ -61,6 +61,7 @@ impl LogFollower {
             _ => failed("read", &path)(error),
         })?;
         let now = file.metadata().map_err(failed("read", &path))?;
+        // A new or shorter file is another index, so the summary starts again.
         if now.ino() != self.inode || now.len() < self.read {
             *self = Self { inode: now.ino(), ..Self::new(&self.directory) };
         }
@@ -68,7 +69,7 @@ impl LogFollower {
         for line in BufReader::new(file).split(b'\n') {
             let mut line = line.map_err(failed("read", &path))?;
             line.push(b'\n');
-            // Half a line is being written, or was left by a crash.
+            // A partial line is being written, or was left by a crash.
             if self.read + line.len() as u64 > now.len() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Reads a file of a log and counts what is in it: to check an index, and to repair the file of a killed log.
+//! Reads a file of a log and counts its frames: to check an index, and to repair the file of a killed log.
 
 use super::{Error, failed};
 use packetrig_engine::capture::numbers::{TapNumbers, TrailerCounter};
@@ -9,28 +9,28 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Bytes of an FCS.
+/// Length of an FCS in bytes.
 const FCS: u64 = 4;
 
-/// What was found in a file.
+/// Facts about a log file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogFileSurvey {
     pub frames: u64,
-    /// Their bytes on the wire, FCS included.
+    /// Bytes of the frames on the wire, FCS included.
     pub frame_bytes: u64,
-    /// When the first and the last arrived, nanoseconds since 1970.
+    /// Arrival times of the first and the last frame, nanoseconds since 1970.
     pub arrivals_ns: Option<(u64, u64)>,
     /// Trailer numbers of a tap, continued from those before the file.
     pub numbers: TapNumbers,
     /// Bytes up to the end of the last complete record.
     pub whole: u64,
-    /// Whether there is anything behind that.
+    /// True if there are bytes after the last complete record.
     pub is_cut: bool,
     /// CRC-32 of all bytes of the file, as they are on the disk.
     pub crc32: u32,
 }
 
-/// Passes on what it reads and sums it up.
+/// Passes on the bytes that it reads and computes their checksum.
 struct ChecksumReader<R> {
     input: R,
     crc32: u32,
@@ -44,7 +44,7 @@ impl<R: Read> Read for ChecksumReader<R> {
     }
 }
 
-/// CRC-32 of the bytes of a file.
+/// Computes the CRC-32 of a file's bytes.
 pub(super) fn crc32_of(path: &Path) -> Result<u32, Error> {
     let input = File::open(path).map_err(failed("read", path))?;
     let mut reader = ChecksumReader { input, crc32: 0 };
@@ -52,7 +52,7 @@ pub(super) fn crc32_of(path: &Path) -> Result<u32, Error> {
     Ok(reader.crc32)
 }
 
-/// Reads a file, compressed or not.
+/// Surveys a file, compressed or not. `known` are the trailer numbers before it.
 pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
     let file = File::open(path).map_err(failed("read", path))?;
     let mut file = ChecksumReader { input: file, crc32: 0 };
@@ -69,13 +69,13 @@ pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
     };
     match read {
         Ok(()) => {}
-        // Compressed blocks that are not whole: as with a record that is cut.
+        // A partial compressed block at the end is like a partial record: the file is cut.
         Err(error) if is_compressed && error.kind() != io::ErrorKind::InvalidData => {
             reading.found.is_cut = true;
         }
         Err(error) => return Err(Error::Damaged { path: path.to_owned(), why: error.to_string() }),
     }
-    // What the decoder had no use for counts, too.
+    // The checksum covers all bytes, including those that the decoder did not read.
     io::copy(&mut file, &mut io::sink()).map_err(failed("read", path))?;
     let numbers = reading.counter.numbers();
     Ok(LogFileSurvey { numbers, crc32: file.crc32, ..reading.found })
@@ -89,7 +89,7 @@ struct FileReading {
 
 impl FileReading {
     fn all(&mut self, input: &mut dyn Read) -> io::Result<()> {
-        // Twice the longest record: after what is used has been moved out, a whole record always fits, so a read that
+        // Twice the longest record: after the used bytes have been moved out, a whole record always fits. So a read that
         // brings nothing means the end of the file and never a full buffer.
         let mut buffer = vec![0; 2 * MOST_NEEDED];
         let mut from = 0;
@@ -112,7 +112,7 @@ impl FileReading {
         }
     }
 
-    /// Takes the front of the bytes at hand; how many, or `None` if more are needed first.
+    /// Decodes the front of `bytes`; returns the number of bytes used, or `None` if more are needed first.
     fn some(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let step =
             self.decoder.next(bytes).map_err(|damage| io::Error::new(io::ErrorKind::InvalidData, damage))?;
@@ -120,7 +120,7 @@ impl FileReading {
             DecoderStep::More(_) => return Ok(None),
             DecoderStep::Skip(bytes_used) => match usize::try_from(bytes_used) {
                 Ok(used) if used <= bytes.len() => used,
-                // Blocks without frames are short in a file of ours.
+                // Blocks without frames are short in a log's file, so a longer one is cut or damaged.
                 _ => return Ok(None),
             },
             DecoderStep::Record { record, used } => {
@@ -130,7 +130,7 @@ impl FileReading {
                     let first = self.found.arrivals_ns.map_or(at_ns, |(first, _)| first);
                     self.found.arrivals_ns = Some((first, at_ns));
                 }
-                // The trailer is at the end of a frame, so a frame cut by a snap length has none, whatever its last
+                // The trailer is at the end of a frame. A frame that was cut by a snap length has none, whatever its last
                 // bytes are.
                 if let Some((_, trailer)) = trailer::split(record.bytes).filter(|_| !record.is_cut()) {
                     self.counter.take(&trailer);

@@ -15,7 +15,7 @@ fn retention() -> LogRetention {
     LogRetention { file: FILE, ..LogRetention::default() }
 }
 
-/// A log at work; frame `n` arrives at second `n`, which is also its number at the tap.
+/// A running log; frame `n` arrives at second `n`, which is also its number at the tap.
 struct TestLog {
     recorder: DirectionRecorder,
     now: u64,
@@ -55,7 +55,7 @@ impl TestLog {
         Self { recorder, now }
     }
 
-    /// Frames with these numbers of 1000 bytes.
+    /// Records frames with these numbers, each of 1000 bytes.
     fn frames(&mut self, numbers: impl IntoIterator<Item = u64>) {
         for number in numbers {
             self.now += 1_000_000_000;
@@ -132,7 +132,7 @@ fn what_is_lost_between_tap_and_log_and_between_two_runs_is_told_apart() {
     assert!(error.to_string().contains("one mirror"), "{error}");
 }
 
-/// What a tap that copied and mirrored so many frames of each direction says.
+/// Counters of a tap that copied and mirrored so many frames of each direction, as JSON.
 fn books(there: (u64, u64), back: (u64, u64)) -> String {
     let direction = |(wanted, mirrored): (u64, u64)| serde_json::json!({ "wanted": wanted, "mirrors": [{ "to": "m0", "mirrored": mirrored }] });
     serde_json::json!({ "directions": [direction(there), direction(back)] }).to_string()
@@ -194,7 +194,7 @@ fn retention_keeps_the_newest_and_the_index_remembers_the_rest() {
     let checked = check(directory.path(), None).unwrap();
     assert!(!checked.is_incomplete(), "{checked:?}");
     assert_eq!((checked.written, checked.frames + checked.removed_frames), (600, 600));
-    // The sum of what was removed stays when the index is written anew, and numbers go on.
+    // The sum of the removed files survives when the index is written anew, and numbers go on.
     let last = *there.last().unwrap();
     let mut log = TestLog::begin(directory.path(), keep, now);
     log.frames(601..=610);
@@ -250,7 +250,7 @@ fn a_log_that_ended_by_force_is_mended_and_its_numbers_go_on() {
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=150);
     let now = log.end();
-    // As after a kill: the last file is in no index, and ends in the middle of a record.
+    // The state after a kill: the last file is not in the index, and ends in the middle of a record.
     let index = directory.path().join(INDEX);
     let text = fs::read_to_string(&index).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -313,7 +313,7 @@ fn compressed_files_are_numbered_counted_and_mended_like_others() {
     let checked = check(directory.path(), None).unwrap();
     assert!(!checked.is_incomplete(), "{checked:?}");
     assert_eq!((checked.files, checked.frames, entries(directory.path())[1].first_frame), (3, 150, 62));
-    // Left by force: it is in no index.
+    // The last run was killed, so its file is not in the index.
     let index = directory.path().join(INDEX);
     let text = fs::read_to_string(&index).unwrap();
     let end = text.find("{\"what\":\"file\",\"file\":3").unwrap();
@@ -358,7 +358,7 @@ fn one_byte_that_changed_anywhere_is_found() {
         assert!(!check(directory.path(), None).unwrap().is_incomplete());
         for (number, path) in files(directory.path()).unwrap() {
             let size = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
-            // Headers byte for byte, and places all over the file up to its last byte.
+            // Headers byte for byte, and positions all over the file up to its last byte.
             let places =
                 (0..64.min(size)).step_by(3).chain((64..size).step_by(size / 20 + 1)).chain([size - 1]);
             assert_changes_are_found(directory.path(), &path, places, Some(number));

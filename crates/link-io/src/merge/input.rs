@@ -1,4 +1,4 @@
-//! The packets of a capture, one after the other: of a file, or of all files of a log.
+//! Reads the packets of a capture, one after the other: from a file, or from all files of a log.
 
 use super::{Error, failed};
 use crate::log;
@@ -8,15 +8,15 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// A capture as it was named.
+/// A capture with its files.
 #[derive(Debug)]
 pub(super) struct CaptureSource {
-    /// Its name in the result.
+    /// The capture's name in the result.
     pub(super) name: String,
     pub(super) files: Vec<PathBuf>,
 }
 
-/// The captures behind these paths, none of which may be `into`.
+/// Finds the captures behind these paths. None of them may be `into`.
 pub(super) fn sources(paths: &[PathBuf], into: &Path) -> Result<Vec<CaptureSource>, Error> {
     let into = into.canonicalize().ok();
     let mut sources = Vec::new();
@@ -45,7 +45,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, Error> {
     if files.is_empty() { Err(Error::NoLog(path.to_owned())) } else { Ok(files) }
 }
 
-/// The last part of a path, or all of it if that part is not its own.
+/// Returns the last part of a path, or all of the path if several captures end with that part.
 fn name_of(path: &Path, all: &[PathBuf]) -> String {
     let last = path.file_name();
     let is_own = last.is_some() && all.iter().filter(|other| other.file_name() == last).count() == 1;
@@ -54,7 +54,7 @@ fn name_of(path: &Path, all: &[PathBuf]) -> String {
     name.trim_end_matches('/').to_owned()
 }
 
-/// The packet that a reader is at.
+/// The reader's current packet.
 #[derive(Debug, Default)]
 struct CurrentPacket {
     bytes: Vec<u8>,
@@ -79,7 +79,7 @@ impl CurrentPacket {
 struct OpenFile {
     path: PathBuf,
     packets: RecordedPackets,
-    /// Packets read so far.
+    /// Number of packets read so far.
     count: u64,
 }
 
@@ -108,7 +108,7 @@ impl CaptureReader {
         Ok(reader)
     }
 
-    /// Goes to the next packet; returns when it was captured, or `None` at the end.
+    /// Advances to the next packet; returns its capture time, or `None` at the end.
     pub(super) fn advance(&mut self) -> Result<Option<u64>, Error> {
         while let Some(open) = &mut self.open {
             let Self { packet, last_ns, .. } = self;
@@ -119,7 +119,7 @@ impl CaptureReader {
             });
             let ending = match step {
                 Ok(ending) => ending,
-                // A compressed file that was cut off: what could be decompressed is merged.
+                // A compressed file that was cut off: everything that can be decompressed is merged.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Some(FileEnding::Cut),
                 Err(source) => return Err(failed("read", &open.path)(source)),
             };
@@ -133,7 +133,7 @@ impl CaptureReader {
         Ok(None)
     }
 
-    /// The packet that [`advance`](Self::advance) went to.
+    /// Returns the packet to which [`advance`](Self::advance) moved.
     pub(super) fn packet(&self) -> CaptureRecord<'_> {
         let CurrentPacket { bytes, full_len, link_type, has_fcs, merged } = &self.packet;
         CaptureRecord {

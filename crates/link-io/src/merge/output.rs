@@ -1,9 +1,9 @@
 //! The merged file: pcapng, with one interface for each set of captures that has packets.
 //!
-//! An interface says in its name and its description which captures have its packets: Wireshark shows it with each packet, and
-//! filters by it (`frame.interface_name`).
+//! An interface's name and description list the captures that have its packets. Wireshark shows the interface with each
+//! packet, and filters by it (`frame.interface_name`).
 //!
-//! Invariant: the file has its name only when it is whole and on the disk.
+//! Invariant: the file gets its final name only when it is complete and on the disk.
 
 use super::{Error, MergeReport, failed};
 use packetrig_link::merge::{CaptureSet, MergedPacket};
@@ -26,20 +26,20 @@ const APPLICATION: u16 = 4;
 const NAME: u16 = 2;
 const DESCRIPTION: u16 = 3;
 const RESOLUTION: u16 = 9;
-/// Times in 10^-9 s.
+/// Time resolution of 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
-/// Packets of these captures, of this link type.
+/// Key of an interface: a set of captures and a link type.
 type InterfaceKey = (CaptureSet, u16);
 
 pub(super) struct MergedFile {
     path: PathBuf,
-    /// Its name until it is whole.
+    /// The file's name until it is complete.
     partial: PathBuf,
     out: BufWriter<File>,
     names: Vec<String>,
     interfaces: HashMap<InterfaceKey, u32>,
-    /// The block that is being made.
+    /// The pcapng block that is being made.
     bytes: Vec<u8>,
 }
 
@@ -86,7 +86,7 @@ impl MergedFile {
         self.put()
     }
 
-    /// The number of the interface that a packet belongs to, which is described before its first packet.
+    /// Returns the number of the packet's interface. Writes the interface's description before its first packet.
     fn interface(&mut self, packet: &MergedPacket) -> Result<u32, Error> {
         let key = (packet.captures, packet.packet.link_type);
         if let Some(number) = self.interfaces.get(&key) {
@@ -100,6 +100,7 @@ impl MergedFile {
         let description =
             if is_all { "in all captures".into() } else { format!("only in {}", names.join(", ")) };
         block(&mut self.bytes, INTERFACE, |body| {
+            // A snap length of 0 means "no limit" in pcapng: the captures may have had different ones.
             words(body, &[packet.packet.link_type.into(), 0]);
             option(body, NAME, names.join("+").as_bytes());
             option(body, DESCRIPTION, description.as_bytes());
@@ -117,7 +118,7 @@ impl MergedFile {
         written.map_err(failed("write", &self.partial))
     }
 
-    /// Gives the file its name.
+    /// Syncs the file and gives it its final name.
     pub(super) fn finish(mut self) -> Result<(), Error> {
         let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
         written.map_err(failed("write", &self.partial))?;
@@ -125,7 +126,7 @@ impl MergedFile {
     }
 }
 
-/// Of a merge that ended with an error nothing is left.
+/// Removes the partial file if the merge ended with an error.
 impl Drop for MergedFile {
     fn drop(&mut self) {
         // After `finish` there is no such file.
@@ -133,7 +134,7 @@ impl Drop for MergedFile {
     }
 }
 
-/// What the file was made of.
+/// Describes the captures and their clock offsets, for the file's comment.
 fn comment(report: &MergeReport) -> String {
     let clocks = report.captures.iter().map(|capture| match &capture.clock {
         None => format!("{} (its clock is used)", capture.name),

@@ -1,26 +1,26 @@
-//! What must be known of a capture before it is merged.
+//! Reads a capture before the merge and collects the facts that the merge needs.
 
 use super::Error;
 use super::input::CaptureReader;
 use packetrig_link::merge::{PacketContent, PacketSample};
 use std::path::PathBuf;
 
-/// Packets by which clocks are compared: in an hour that is one each 55 ms, enough to follow any clock.
+/// Number of packets with which clocks are compared. In an hour that is one each 55 ms, enough to follow any clock.
 const SAMPLE: usize = 1 << 16;
 
 #[derive(Debug)]
 pub(super) struct CaptureSurvey {
     pub(super) packets: u64,
-    /// Time of the first and of the last packet, by its own clock, as they stand in the capture.
+    /// Time of the first and of the last packet in the file, by the capture's own clock.
     pub(super) times_ns: Option<(u64, u64)>,
-    /// Bytes that were kept of the packet that was cut most.
+    /// Kept bytes of the packet that was cut most.
     pub(super) shortest_cut: Option<usize>,
     pub(super) sample: PacketSample,
     pub(super) damages: Vec<String>,
     pub(super) remarks: Vec<String>,
 }
 
-/// Reads a capture. `compared`: how many bytes of packets tell them apart, if not all do.
+/// Reads a capture. `compared`: how many bytes of a packet identify it; all if `None`.
 pub(super) fn survey(files: &[PathBuf], compared: Option<usize>) -> Result<CaptureSurvey, Error> {
     let mut reader = CaptureReader::new(files)?;
     let mut packets = 0;
