@@ -1,4 +1,4 @@
-//! Any method: from serialised options to a result that is serialised.
+//! Any method as one type: from serialised options to a serialised result.
 //!
 //! Options, results and reports are published JSON. Their names do not change within a schema version.
 
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// The version of [`MethodReport`] and of all that it holds.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The options of a method; `method` says which one.
+/// The options of a method; the JSON field `method` names it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "method", rename_all = "kebab-case")]
 pub enum MethodOptions {
@@ -29,7 +29,7 @@ pub enum MethodOptions {
     Bisect(BisectOptions),
 }
 
-/// A method at work.
+/// A running method of any kind, for callers that get it from options.
 #[derive(Clone, Debug)]
 pub enum StartedMethod {
     Rfc2544(Box<Rfc2544>),
@@ -40,12 +40,12 @@ pub enum StartedMethod {
     Bisect { search: BisectionMethod, minimum: Option<Load> },
 }
 
-/// Why options cannot be run.
+/// Reason why options cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MethodOptionsError {
     #[error("{method}: {option} {problem}")]
     Option {
-        /// As the command line names it.
+        /// Name of the method on the command line.
         method: &'static str,
         /// The field of the options.
         option: &'static str,
@@ -57,7 +57,7 @@ pub enum MethodOptionsError {
     Bisect(#[from] BisectionPlanError),
 }
 
-/// The result of a method, as far as it has come; `method` says which one.
+/// The result of a method so far; the JSON field `method` names it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "method", rename_all = "kebab-case")]
 pub enum MethodResult {
@@ -69,39 +69,40 @@ pub enum MethodResult {
     Bisect(BisectionResult),
 }
 
-/// What is published of a method.
+/// The published report of a method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MethodReport {
     pub schema_version: u32,
     pub options: MethodOptions,
-    /// Whether all trials were made.
+    /// True if all trials were made.
     pub is_complete: bool,
     pub result: MethodResult,
     pub judgement: MethodJudgement,
-    /// The ports that send, if there are several. Loads are of all of them together.
+    /// The ports that send, if there are several. Loads are sums over all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub senders: Vec<LoadedSender>,
 }
 
-/// A port that sends, and its part of every load.
+/// A port that sends, and its share of every load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadedSender {
     pub name: String,
-    /// From 0 to 1.
+    /// The share, from 0 to 1.
     pub share: f64,
 }
 
 impl MethodReport {
-    /// The same for these ports that send.
+    /// Returns the report with these sending ports.
     #[must_use]
     pub fn with_senders(self, senders: Vec<LoadedSender>) -> Self {
+        // With one sender, its loads are those of the other tables.
         let are_several = senders.len() > 1;
         Self { senders: if are_several { senders } else { Vec::new() }, ..self }
     }
 }
 
 impl MethodOptions {
-    /// As the command line names the method.
+    /// Name of the method on the command line.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Rfc2544(_) => "rfc2544",
@@ -113,7 +114,7 @@ impl MethodOptions {
         }
     }
 
-    /// The waits around a trial. The shell keeps them.
+    /// Returns the waits around a trial. The caller that makes the trial keeps them.
     pub fn waits(&self, order: &TrialOrder) -> TrialWaits {
         match self {
             Self::Rfc2544(options) => options.waits(order),
@@ -150,7 +151,7 @@ impl MethodOptions {
             Self::Convergence(options) => options.find_problem(),
             Self::Compare(options) => options.find_problem(),
             Self::LossShare(options) => options.find_problem(),
-            // These are checked when the search is made.
+            // The constructors of these searches check their options.
             Self::Mlrsearch(_) | Self::Bisect(_) => None,
         };
         match problem {
@@ -162,21 +163,21 @@ impl MethodOptions {
     }
 }
 
-/// An option with a value that no trial can be made with.
+/// An option with a value that makes every trial impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OptionProblem {
     pub option: &'static str,
     pub problem: &'static str,
 }
 
-/// The first of these that is a problem.
+/// Returns the first check that found a problem.
 pub(crate) fn first_problem(checks: &[(bool, &'static str, &'static str)]) -> Option<OptionProblem> {
     let found = checks.iter().find(|(is_problem, ..)| *is_problem);
     found.map(|(_, option, problem)| OptionProblem { option, problem })
 }
 
 impl StartedMethod {
-    /// What is known so far.
+    /// Returns the result so far.
     pub fn result(&self) -> MethodResult {
         match self {
             Self::Rfc2544(method) => MethodResult::Rfc2544(method.result().clone()),
@@ -190,7 +191,7 @@ impl StartedMethod {
         }
     }
 
-    /// The verdict on what is known so far.
+    /// Returns the verdict on the result so far.
     pub fn judge(&self) -> MethodJudgement {
         match self {
             Self::Rfc2544(method) => method.judge(),
@@ -202,7 +203,7 @@ impl StartedMethod {
         }
     }
 
-    /// The report that is published, as far as the method has come.
+    /// Builds the report that is published, with the result so far.
     pub fn report(&self, options: &MethodOptions) -> MethodReport {
         MethodReport {
             schema_version: SCHEMA_VERSION,

@@ -1,9 +1,9 @@
 //! Binary search with loss verification (ETSI GS NFV-TST 009, 12.3.3).
 //!
 //! [`Bisection`] searches the highest value that passes: a load, or the number of frames of a burst. It tries the maximum
-//! first. A value passes if one of its trials passes, or as many as
-//! [`BisectionOptions::passes`] says; a value that failed is tried again, because a single loss may be an
-//! accident, unless its loss is above [`BisectionOptions::hopeless_loss`].
+//! first. A value passes if one of its trials passes, or as many as [`BisectionOptions::passes`] requires. A value that
+//! failed is tried again, because a single loss may be an accident, unless its loss is above
+//! [`BisectionOptions::hopeless_loss`].
 //!
 //! [`BisectionMethod`] searches a load with it.
 
@@ -25,7 +25,7 @@ pub trait SearchedValue: Copy + PartialOrd + fmt::Debug {
     /// `high - low`, or nothing if `low` is above `high`.
     fn distance(low: Self, high: Self) -> Self;
 
-    /// This many thousandths of the value.
+    /// Scales the value by this many thousandths.
     #[must_use]
     fn thousandths(self, count: u32) -> Self;
 }
@@ -62,21 +62,21 @@ impl SearchedValue for u64 {
     }
 }
 
-/// What a [`Bisection`] searches.
+/// Options of a [`Bisection`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BisectionOptions<V> {
     /// The lowest value. It is tried only if everything above it failed, and never if it is 0.
     pub min: V,
     /// The highest value. It is tried first.
     pub max: V,
-    /// The search ends when its bounds are no further apart.
+    /// The search ends when its bounds are no further apart than this.
     pub resolution: V,
-    /// It also ends when they are no further apart than this many thousandths of the upper one.
+    /// The search also ends when its bounds are no further apart than this many thousandths of the upper one.
     pub relative_resolution_permille: u32,
-    /// Trials of a value before it counts as failed: `max(r)` of TST 009. 1 is a plain binary search, 0 means the same.
+    /// Trials of a value before it counts as failed: `max(r)` of TST 009. 1 is a plain binary search, and so is 0.
     pub tries: u32,
-    /// Trials of a value that must pass before the value has passed. With 1 try, one that fails is enough for it to fail. 0
-    /// means 1.
+    /// Trials of a value that must pass before the value has passed. With 1 try, a single failed trial is enough for the
+    /// value to fail. 0 means 1.
     pub passes: u32,
     /// A trial passes if its loss ratio is not above this.
     pub accepted_loss: f64,
@@ -99,21 +99,21 @@ impl<V> BisectionOptions<V> {
         }
     }
 
-    /// The same with loss verification: a value that lost frames is tried again, up to `tries` trials in all.
+    /// Returns the options with loss verification: a value that lost frames is tried again, up to `tries` trials in all.
     #[must_use]
     pub fn verified(self, tries: u32) -> Self {
         Self { tries, ..self }
     }
 }
 
-/// What is known of the searched value.
+/// Bounds of the searched value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BisectionBounds<V> {
     /// The highest value that passed; `None` if none did.
     pub lower: Option<V>,
     /// The lowest value that failed; `None` if none did.
     pub upper: Option<V>,
-    /// Why the lower bound is not higher: `Range` as long as nothing failed.
+    /// Reason why the lower bound is not higher: `Range` as long as nothing failed.
     pub cause: BoundCause,
 }
 
@@ -126,18 +126,18 @@ pub struct Bisection<V> {
     passed: u32,
     /// Failed trials of the present value.
     failed: u32,
-    /// Whether one of them was the rig's fault.
+    /// True if the loss of one of these trials may be the rig's fault.
     is_rig_suspected: bool,
-    /// No higher value is tried: the rig could not.
+    /// The search tries no value above it: the rig could not send more.
     ceiling: Option<V>,
 }
 
-/// How far above what the rig has sent a search still looks: an overloaded sender may send less than it can.
+/// Margin above the load that the rig has sent, which a search still tries: an overloaded sender may send less than it can.
 const HEADROOM: f64 = 1.1;
 
 impl Bisection<f64> {
-    /// Takes the result of a trial at a load. If the rig could send only a part of it, the search stays below what it could, and is as
-    /// much finer.
+    /// Takes the result of a trial at a load. If the rig could send only a part of that load, the search stays below the
+    /// load that the rig could send, and its resolution becomes finer in proportion.
     pub fn tell_load(&mut self, result: &TrialResult) {
         let ceiling = result.rig_ceiling();
         self.judge(result.loss_share(), result.rig_fault.is_some(), ceiling.is_some());
@@ -154,13 +154,13 @@ impl Bisection<f64> {
         }
     }
 
-    /// Up to which load, and how close, it is of use to search.
+    /// Returns the highest useful load and the useful resolution of the search.
     pub(crate) fn reach(&self) -> SearchReach {
         SearchReach { top: self.ceiling.unwrap_or(f64::INFINITY), resolution: self.options.resolution }
     }
 }
 
-/// The loads that a search may try.
+/// Range and resolution of the loads that a search may try.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SearchReach {
     pub top: f64,
@@ -173,16 +173,20 @@ impl<V: SearchedValue> Bisection<V> {
         Self { options, bounds, passed: 0, failed: 0, is_rig_suspected: false, ceiling: None }
     }
 
-    /// The value to try next; `None` if the search is over.
+    /// Returns the value to try next; `None` if the search is over.
     pub fn next_value(&self) -> Option<V> {
         let Some(upper) = self.bounds.upper else {
+            // If the maximum passes, no higher value may be tried, so the search is over.
             return self.bounds.lower.is_none().then_some(self.options.max);
         };
         let low = self.bounds.lower.unwrap_or(self.options.min);
+        // Between the ceiling and the failed value nothing can be learned: the rig cannot send that much.
         let top = self.ceiling.filter(|ceiling| *ceiling < upper).unwrap_or(upper);
         let middle = V::middle(low, top);
         let relative = top.thousandths(self.options.relative_resolution_permille);
         let distance = V::distance(low, top);
+        // Two neighbouring whole numbers, or floats, have no value between them: without the last checks a fine resolution
+        // never ends.
         if distance > self.options.resolution && distance > relative && low < middle && middle < top {
             return Some(middle);
         }
@@ -199,7 +203,7 @@ impl<V: SearchedValue> Bisection<V> {
         self.judge(loss, is_rig_fault, false);
     }
 
-    /// A load that is beyond the rig is not tried again.
+    /// Applies a trial to the present value. A load that is beyond the rig is not tried again.
     fn judge(&mut self, loss: f64, is_rig_fault: bool, is_beyond_rig: bool) {
         let Some(value) = self.next_value() else { return };
         if loss <= self.options.accepted_loss {
@@ -212,8 +216,10 @@ impl<V: SearchedValue> Bisection<V> {
         }
         self.failed += 1;
         self.is_rig_suspected |= is_rig_fault;
+        // A loss that may be the rig's proves nothing about the value, however great it is.
         let is_hopeless = loss > self.options.hopeless_loss && !is_rig_fault;
         if is_hopeless || is_beyond_rig || self.failed >= self.options.tries {
+            // A hopeless loss is the device's, even if the rig is suspected in an earlier trial of this value.
             let is_rig = self.is_rig_suspected && !is_hopeless;
             self.bounds.upper = Some(value);
             self.bounds.cause = if is_rig { BoundCause::Rig } else { BoundCause::Device };
@@ -221,12 +227,12 @@ impl<V: SearchedValue> Bisection<V> {
         }
     }
 
-    /// What is known so far.
+    /// Returns the bounds so far.
     pub const fn bounds(&self) -> BisectionBounds<V> {
         self.bounds
     }
 
-    /// The result, when the search is over.
+    /// Returns the bounds if the search is over.
     pub fn found(&self) -> Option<BisectionBounds<V>> {
         self.next_value().is_none().then_some(self.bounds)
     }

@@ -1,9 +1,9 @@
-//! Whether two devices differ, or one device before and after a change.
+//! Compares two devices, or one device before and after a change.
 //!
-//! The same trials are made with both, one right after the other. The order within a pair is drawn from a seed and balanced
-//! (A B B A or B A A B), so that a slow change of the rig cannot look like a difference. The differences of the pairs have a
-//! confidence interval by Student's t: 95 %, for pairs that are about normal. Bootstrap intervals are too narrow for the ten
-//! or twenty pairs that one has patience for.
+//! The same trials are made with both, one directly after the other. The order within a pair is drawn from a seed and
+//! balanced (A B B A or B A A B), so that a slow change of the rig cannot look like a difference. The differences of the
+//! pairs have a confidence interval by Student's t: 95 %, for pairs that are about normal. Bootstrap intervals are too
+//! narrow for the ten or twenty pairs of a usual comparison.
 
 use crate::any_method::{OptionProblem, first_problem};
 use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult, TrialWaits};
@@ -20,20 +20,20 @@ pub use result::{
     TrialMeasures,
 };
 
-/// Fewer pairs say nothing: a single odd one would decide.
+/// Fewer pairs prove nothing: a single odd one would decide.
 pub const LEAST_PAIRS: u32 = 5;
 
 /// Options of the method `compare`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparisonOptions {
-    /// The trials of a pair are made with each of these.
+    /// Loads at which the trials of a pair are made.
     pub loads: Vec<ComparedLoad>,
     pub pairs: u32,
-    /// The order within the pairs is drawn from it.
+    /// Seed for the order within the pairs.
     pub seed: u64,
     #[serde(default)]
     pub waits: TrialWaits,
-    /// By how much the second device may be worse.
+    /// Limits for how much worse the second device may be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub maximum_worsening: Vec<MaximumWorsening>,
 }
@@ -55,27 +55,27 @@ impl ComparisonOptions {
     }
 }
 
-/// What both devices get.
+/// A load for both devices.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparedLoad {
-    /// `None` for the sizes of the plan.
+    /// Size of all frames; `None` for the sizes of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame_size_bytes: Option<FrameSize>,
     pub frames_per_second: Load,
     pub trial_ns: Nanos,
 }
 
-/// The method at work.
+/// The running method `compare`: its options and the trials so far.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     options: ComparisonOptions,
-    /// Per pair, whether the second device is first.
+    /// Per pair: true if the second device is first.
     is_second_first: Vec<bool>,
-    /// In the order in which they were made.
+    /// Measures of the trials, in the order in which they were made.
     trials: Vec<TrialMeasures>,
 }
 
-/// Where a trial belongs.
+/// Pair, load and device of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TrialPlace {
     pair: usize,
@@ -89,8 +89,9 @@ impl Comparison {
         Self { options, is_second_first, trials: Vec::new() }
     }
 
-    /// Pair by pair, load by load, first and second device.
+    /// Returns the place of a trial: pair by pair, load by load, first and second device.
     fn place(&self, trial: usize) -> Option<TrialPlace> {
+        // `new` accepts an empty list of loads, so this must not divide by zero.
         let loads = self.options.loads.len().max(1);
         let pair = trial / 2 / loads;
         let load = trial / 2 % loads;
@@ -98,7 +99,7 @@ impl Comparison {
         (load < self.options.loads.len()).then_some(TrialPlace { pair, load, device: u8::from(is_second) })
     }
 
-    /// What is known so far.
+    /// Returns the result so far.
     pub fn result(&self) -> ComparisonResult {
         result::summarise(self)
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The truth is in it in 95 of 100 such experiments.
+/// An interval that contains the true value in 95 of 100 such experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConfidenceInterval {
     pub low: f64,
@@ -39,14 +39,15 @@ fn student_quantile(degrees: u32) -> f64 {
     z + first / n + second / n.powi(2) + third / n.powi(3)
 }
 
-/// Of the mean of values that are about normal. `None` for fewer than two.
+/// Confidence interval of a mean, for values that are about normal. `None` for fewer than two values.
 pub fn mean_interval(sample: &crate::SampleStatistics) -> Option<ConfidenceInterval> {
     let degrees = sample.count.checked_sub(1).filter(|degrees| *degrees > 0)?;
     let half = student_quantile(degrees) * sample.standard_deviation / f64::from(sample.count).sqrt();
     Some(ConfidenceInterval { low: sample.mean - half, high: sample.mean + half })
 }
 
-/// Of the probability of an event that was seen in `part` of `whole` trials (Wilson 1927). `None` of none.
+/// Confidence interval of the probability of an event that was seen in `part` of `whole` trials (Wilson 1927). `None`
+/// without trials.
 pub fn wilson_interval(part: u32, whole: u32) -> Option<ConfidenceInterval> {
     if whole == 0 {
         return None;
@@ -57,7 +58,7 @@ pub fn wilson_interval(part: u32, whole: u32) -> Option<ConfidenceInterval> {
     let middle = (share + square / (2.0 * n)) / (1.0 + square / n);
     let root = (share * (1.0 - share) / n + square / (4.0 * n * n)).sqrt();
     let half = NORMAL * root / (1.0 + square / n);
-    // Rounding must not leave the ends, which are exact.
+    // Rounding must not change the interval's ends 0 and 1, which are exact.
     let low = if part == 0 { 0.0 } else { middle - half };
     let high = if part >= whole { 1.0 } else { middle + half };
     Some(ConfidenceInterval { low, high })

@@ -1,11 +1,11 @@
-//! Loss of service when a link or a route changes: the loss-derived method of RFC 6413.
+//! Measures the loss of service when a link or a route changes: the loss-derived method of RFC 6413.
 //!
-//! Each trial sends a constant load while the event happens. The loss of connectivity of a stream is its lost frames divided by
-//! its rate. The longest outage stands beside it: it is shorter if a stream was interrupted more than once.
+//! Each trial sends a constant load while the event happens. The loss of connectivity of a stream is its lost frames divided
+//! by its rate. The longest outage stands beside it: it is shorter if a stream was interrupted more than once.
 //!
-//! Lost frames say nothing of a time in which the rig itself sent none. So each time has a least and a most: the most is lost
-//! frames by rate, and the time without arrivals that these frames do not explain. A criterion holds only if the most does. A
-//! repetition whose interval holds the limit is made again, at most twice.
+//! Lost frames say nothing about a time in which the rig itself sent none. So each time has a least and a most value. The
+//! most value is the lost frames by rate plus the time without arrivals that these frames do not explain. A criterion holds
+//! only if the most value does. A repetition whose interval contains the limit is made again, at most twice.
 
 use crate::any_method::{OptionProblem, first_problem};
 use crate::rounding::time_of_frames;
@@ -23,17 +23,17 @@ mod judgement;
 /// Options of the method `convergence`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvergenceOptions {
-    /// `None` for the sizes of the plan.
+    /// Size of all frames; `None` for the sizes of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame_size_bytes: Option<FrameSize>,
     pub frames_per_second: Load,
     pub trial_ns: Nanos,
-    /// When the event is caused, after the first frame.
+    /// Time of the event, after the first frame.
     pub event_at_ns: Nanos,
     pub repetitions: u32,
     #[serde(default)]
     pub waits: TrialWaits,
-    /// No stream may lose connectivity for longer.
+    /// Limit for the loss of connectivity of every stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum_convergence_ns: Option<Nanos>,
 }
@@ -53,8 +53,7 @@ impl ConvergenceOptions {
 pub struct ConvergenceResult {
     pub trials: Vec<ConvergenceTrial>,
     pub repetitions: u32,
-    /// Over the measured trials: the most that the loss of connectivity of the stream may have been that lost it for the
-    /// longest.
+    /// Statistics over the measured trials: the most that the slowest stream of a trial may have lost its connectivity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convergence_ns: Option<SampleStatistics>,
     pub streams: Vec<StreamConvergence>,
@@ -62,11 +61,11 @@ pub struct ConvergenceResult {
     pub unaffected_streams: Vec<String>,
 }
 
-/// One repetition: a trial during which the event happened, or was to happen.
+/// One repetition: a trial during which the event happened, or should have happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvergenceTrial {
     pub outcome: ConvergenceOutcome,
-    /// Why it measured nothing.
+    /// Reason why the trial measured nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,7 +73,7 @@ pub struct ConvergenceTrial {
     pub streams: Vec<StreamConnectivity>,
 }
 
-/// What a repetition is worth.
+/// Validity of a repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConvergenceOutcome {
@@ -93,13 +92,13 @@ pub struct StreamConnectivity {
     pub sent_frames: u64,
     pub least_lost_frames: u64,
     pub most_lost_frames: u64,
-    /// The truth is between the two. Absent without a rate.
+    /// The true value is between the two. Absent without a rate.
     pub least_loss_of_connectivity_ns: Option<Nanos>,
     pub loss_of_connectivity_ns: Option<Nanos>,
-    /// The longest outage was not shorter.
+    /// Lower bound of the longest outage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_longest_outage_ns: Option<Nanos>,
-    /// It was not longer.
+    /// Upper bound of the longest outage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_outage_ns: Option<Nanos>,
 }
@@ -108,20 +107,20 @@ pub struct StreamConnectivity {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamConvergence {
     pub stream: String,
-    /// In how many repetitions it lost frames.
+    /// Number of repetitions in which the stream lost frames.
     pub affected_trials: u32,
-    /// Over the most that each repetition may have cost.
+    /// Statistics of the most that each repetition may have cost.
     pub loss_of_connectivity_ns: SampleStatistics,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_outage_ns: Option<SampleStatistics>,
 }
 
-/// The method at work.
+/// The running method `convergence`: its options and the trials so far.
 #[derive(Clone, Debug)]
 pub struct Convergence {
     options: ConvergenceOptions,
     trials: Vec<ConvergenceTrial>,
-    /// How often the present repetition was made again because it left the limit open.
+    /// Number of times that the present repetition was made again because it left the limit open.
     repeated: u32,
 }
 
@@ -130,7 +129,7 @@ impl Convergence {
         Self { options, trials: Vec::new(), repeated: 0 }
     }
 
-    /// What is known so far.
+    /// Returns the result so far.
     pub fn result(&self) -> ConvergenceResult {
         let streams = summarise_streams(&self.trials);
         let unaffected = streams.iter().filter(|stream| stream.affected_trials == 0);
@@ -145,7 +144,7 @@ impl Convergence {
 }
 
 impl Convergence {
-    /// Whether a trial measured times between which the limit lies.
+    /// True if a trial measured times between which the limit lies.
     fn leaves_limit_open(&self, trial: &ConvergenceTrial) -> bool {
         let Some(limit) = self.options.maximum_convergence_ns else { return false };
         let slowest = trial.slowest().filter(|_| trial.outcome == ConvergenceOutcome::Measured);
@@ -154,7 +153,7 @@ impl Convergence {
 }
 
 impl ConvergenceTrial {
-    /// The loss of connectivity of the stream that lost it for the longest.
+    /// Loss of connectivity of the stream that lost it for the longest time.
     fn slowest(&self) -> Option<TimeRange> {
         let least = self.streams.iter().filter_map(|row| row.least_loss_of_connectivity_ns).max();
         let most = self.streams.iter().filter_map(|row| row.loss_of_connectivity_ns).max();
@@ -176,6 +175,7 @@ impl TestMethod for Convergence {
     fn tell(&mut self, result: &TrialResult) {
         let Some(order) = self.next_order() else { return };
         let trial = read_trial(result, order.load);
+        // The number of repeats is limited: with a rig that is always this uncertain, the method must still end.
         if self.leaves_limit_open(&trial) && self.repeated < REPEATS {
             self.repeated += 1;
             return;
@@ -195,6 +195,7 @@ impl TestMethod for Convergence {
 
 fn read_trial(result: &TrialResult, load: Load) -> ConvergenceTrial {
     let (outcome, reason) = match (&result.rig_fault, result.event_at) {
+        // The first arm takes precedence: without the event there is no convergence to measure, whatever the rig did.
         (_, None) => (ConvergenceOutcome::EventDidNotHappen, Some("the event did not happen".to_owned())),
         (Some(fault), _) if !result.is_without_loss() => (ConvergenceOutcome::RigFault, Some(fault.clone())),
         _ => (ConvergenceOutcome::Measured, None),
@@ -206,7 +207,7 @@ fn read_trial(result: &TrialResult, load: Load) -> ConvergenceTrial {
     ConvergenceTrial { outcome, reason, event_at_ns: result.event_at, streams }
 }
 
-/// A trial without rows of its streams is one stream.
+/// Makes one stream from a trial without rows of its streams.
 fn all_streams(result: &TrialResult, load: Load) -> StreamTrial {
     StreamTrial {
         name: "all streams".to_owned(),
@@ -221,6 +222,7 @@ fn read_stream(stream: &StreamTrial) -> StreamConnectivity {
     let time = |frames| time_of_frames(frames, stream.rate);
     let by_frames = time(stream.lost.least).zip(time(stream.lost.most));
     let by_frames = by_frames.map(|(least, most)| TimeRange { least, most });
+    // Preferred because it also covers times in which the rig sent nothing, which lost frames do not show.
     let connectivity = stream.loss_of_connectivity.or(by_frames);
     StreamConnectivity {
         stream: stream.name.clone(),
@@ -244,7 +246,7 @@ fn slowest_of_each_trial(trials: &[ConvergenceTrial]) -> Vec<f64> {
 }
 
 fn summarise_streams(trials: &[ConvergenceTrial]) -> Vec<StreamConvergence> {
-    // The order of the plan, not that of the names.
+    // Keeps the order of the plan, not that of the names.
     let mut order = Vec::new();
     let mut rows: BTreeMap<&str, Vec<&StreamConnectivity>> = BTreeMap::new();
     for row in measured(trials).flat_map(|trial| &trial.streams) {

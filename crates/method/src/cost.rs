@@ -1,18 +1,18 @@
-//! What a method will take: it is rehearsed with simulated devices.
+//! Estimates the trials and the time of a method: rehearses it with simulated devices.
 //!
-//! How many trials a search needs depends on the device. Devices that never lose frames, that lose them at every load, and some
-//! in between bound it from both sides, but a device with stalls may need more trials than any of them.
+//! The number of trials of a search depends on the device. Devices that never lose frames, that lose them at every load, and
+//! some in between bound the number from both sides. A device with stalls may still need more trials than any of them.
 
 use crate::session::REPEATS;
 use crate::sim::SimulatedDevice;
 use crate::{MethodOptions, MethodOptionsError, StartedMethod, TestMethod, TrialOrder};
 use packetrig_units::Nanos;
 
-/// A rehearsal that orders more trials than this is cut. Options for so many take weeks.
+/// A rehearsal ends after this many trials. Options for so many take weeks.
 const MOST_TRIALS: usize = 100_000;
 
-/// Limits of the simulated devices, as shares of the highest load that the method orders. That load is of the smallest frames: the
-/// least shares are devices that carry no size at the line rate, not even jumbo frames.
+/// Limits of the simulated devices, as shares of the highest load that the method orders. That load is of the smallest
+/// frames. The least shares are devices that carry no size at the line rate, not even jumbo frames.
 const LIMITS: [f64; 8] = [2.0, 0.999, 0.809, 0.5, 0.1, 0.03, 0.005, 0.0];
 
 /// Trials and time of a rehearsed method.
@@ -26,17 +26,17 @@ pub struct RehearsedCost {
 }
 
 impl RehearsedCost {
-    /// Without what the rig needs between trials.
+    /// Time of all trials, without the time that the rig needs between them.
     pub fn total(&self) -> Nanos {
         self.sending + self.waits
     }
 
-    /// The one that takes longer.
+    /// Returns the cost that takes longer.
     fn max_of(self, other: Self) -> Self {
         if other.total() > self.total() { other } else { self }
     }
 
-    /// The cost of these orders.
+    /// Computes the cost of these orders.
     pub fn of(options: &MethodOptions, orders: &[TrialOrder]) -> Self {
         let mut cost = Self { trials: u32::try_from(orders.len()).unwrap_or(u32::MAX), ..Self::default() };
         for order in orders {
@@ -54,11 +54,11 @@ pub struct CostRange {
     pub most: RehearsedCost,
 }
 
-/// Of a trial: what a busy rig needs between it and the next one, at most.
+/// The most time that a busy rig needs between two trials.
 const BETWEEN_TRIALS: Nanos = Nanos::from_secs(1);
 
 impl CostRange {
-    /// The same if the rig can hold no trial at the first try, and with the time that it needs between trials.
+    /// Returns the range if the rig can hold no trial at the first try, with the time that it needs between trials.
     #[must_use]
     pub fn with_repeats(self) -> Self {
         let times = u64::from(REPEATS) + 1;
@@ -75,28 +75,29 @@ impl CostRange {
 }
 
 impl MethodOptions {
-    /// The trials that the method orders if the device is this one: the plan of a dry run.
+    /// Returns the trials that the method orders for this device: the plan of a dry run.
     pub fn rehearse(&self, device: &SimulatedDevice) -> Result<Vec<TrialOrder>, MethodOptionsError> {
         Ok(play(self.start()?, device.clone()))
     }
 
-    /// The trials with a device that never loses a frame: each search tries its highest load.
+    /// Returns the trials with a device that never loses a frame: each search tries its highest load.
     pub fn rehearse_most(&self) -> Result<Vec<TrialOrder>, MethodOptionsError> {
         self.rehearse(&simulate_device(f64::INFINITY))
     }
 
-    /// A device in between, for the plan of a dry run: it carries half of the highest load.
+    /// Returns a device that carries half of the highest load, for the plan of a dry run.
     pub fn typical_device(&self) -> Result<SimulatedDevice, MethodOptionsError> {
         Ok(simulate_device(self.highest_load()? * 0.5))
     }
 
-    /// The least and the most trials and time, over several simulated devices. Trials that the rig cannot hold are repeated:
-    /// they come on top.
+    /// Returns the least and the most trials and time, over several simulated devices. Repeats of trials that the rig cannot
+    /// hold are additional.
     pub fn cost(&self) -> Result<CostRange, MethodOptionsError> {
         self.to_go(&self.start()?)
     }
 
-    /// The same for what a started method still needs. This plays the method to its end several times: for once per trial.
+    /// Returns the cost that a started method still has. This plays the method to its end several times, so call it once per
+    /// trial.
     pub fn to_go(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
         let highest = self.highest_load()?;
         let costs = LIMITS.map(|share| {
@@ -109,7 +110,7 @@ impl MethodOptions {
         Ok(CostRange { least: least.unwrap_or_default(), most })
     }
 
-    /// MLRsearch needs most trials if the trials at a load differ. It knows how many.
+    /// Cost of an MLRsearch with a device whose trials at a load differ, which needs the most trials.
     fn wavering_cost(&self, method: &StartedMethod) -> Option<RehearsedCost> {
         let (Self::Mlrsearch(options), StartedMethod::Mlrsearch { search, .. }) = (self, method) else {
             return None;
@@ -119,14 +120,14 @@ impl MethodOptions {
         Some(RehearsedCost { waits: Nanos::new(waits), ..most })
     }
 
-    /// The highest load that a device which never loses frames gets.
+    /// Returns the highest load that a device gets which never loses frames.
     fn highest_load(&self) -> Result<f64, MethodOptionsError> {
         let orders = self.rehearse_most()?;
         Ok(orders.iter().map(|order| order.load.frames_per_second()).fold(0.0, f64::max))
     }
 }
 
-/// The trials that a method still orders.
+/// Returns the trials that a method still orders.
 fn play(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialOrder> {
     let mut orders = Vec::new();
     while let Some(order) = method.next_order().filter(|_| orders.len() < MOST_TRIALS) {
@@ -136,7 +137,7 @@ fn play(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialOrde
     orders
 }
 
-/// One whose events happen, so that trials with events are no failures.
+/// Returns a device with the limit. Its events happen, so that trials with events are no failures.
 fn simulate_device(limit: f64) -> SimulatedDevice {
     SimulatedDevice { outage: Some(Nanos::ZERO), ..SimulatedDevice::new(limit, 0) }
 }
@@ -220,7 +221,7 @@ mod tests {
         assert!(least.trials <= u32::try_from(steady.len()).unwrap());
         assert!(most.total() > RehearsedCost::of(&options, &steady).total(), "{least:?} {most:?}");
         assert_eq!(most.waits, Nanos::from_millis(200 * u64::from(most.trials)));
-        // What is said at the first trial is what was said before.
+        // The estimate at the first trial is the same as before the start.
         assert_eq!(options.to_go(&options.start().unwrap()).unwrap(), CostRange { least, most });
     }
 
@@ -238,7 +239,7 @@ mod tests {
             waits: TrialWaits::QUICK,
             required_frames_per_second: None,
         });
-        // Its second limit shows in every third trial of a load only.
+        // Stalls show in some trials of a load only.
         let device = SimulatedDevice::new(10_000.0, 200).stalling(0.4, 300, 3);
         let mut method = options.start().unwrap();
         let most = options.to_go(&method).unwrap().most.trials;

@@ -1,4 +1,4 @@
-//! The numbers of a result that can be compared with those of another test: what `report diff` and `report trend` read.
+//! Numbers of a result that are comparable with those of another test: `report diff` and `report trend` read them.
 
 use crate::bisection::BisectionResult;
 use crate::comparison::ComparisonResult;
@@ -13,7 +13,7 @@ const RATE: &str = "frames/s";
 const TIME: &str = "ns";
 
 impl MethodResult {
-    /// The figures of this result.
+    /// Returns the figures of this result.
     pub fn figures(&self) -> Vec<ReportFigure> {
         match self {
             Self::Rfc2544(result) => of_rfc2544(result),
@@ -43,6 +43,7 @@ fn of_size(size: &SizeBenchmark) -> Vec<ReportFigure> {
         lower("latency-mean", subject.clone(), mean(latency.mean_latency_ns), TIME).with_uncertainty(bound)
     });
     let loss = size.frame_loss.as_ref().and_then(|curve| curve.points.first()).map(|point| {
+        // The first point of the curve is at the maximum load.
         let doubt = point.most_loss_percent - point.least_loss_percent;
         lower("frame-loss-at-maximum", subject.clone(), Some(point.most_loss_percent), "%")
             .with_uncertainty(Some(doubt))
@@ -64,7 +65,7 @@ fn of_throughput(bounds: &ThroughputBounds, subject: String) -> ReportFigure {
     of_bounds("throughput", subject, bounds.frames_per_second, lost_at, bounds.limited_by)
 }
 
-/// A searched load. If the rig set the bound, the value is not known.
+/// Makes the figure of a searched load. If the rig set the bound, the value is unknown.
 fn of_bounds(
     name: &str,
     subject: String,

@@ -1,23 +1,23 @@
 //! The journal of a method: its options, then each trial as one line of JSON.
 //!
-//! A method that was interrupted, by Ctrl-C or a crash, resumes when its journal is replayed. A last line that was cut is
-//! ignored; a line in the middle that cannot be read is an error.
+//! A method that was interrupted, by Ctrl-C or a crash, resumes from its replayed journal. A partial last line is ignored;
+//! an unreadable line in the middle is an error.
 
 use crate::{TrialOrder, TrialResult};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// A trial as the journal keeps it.
+/// A trial in the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JournalEntry {
     /// Number of the trial, from 1; repeated trials count.
     pub number: u32,
-    /// When it began, nanoseconds since 1970 (UTC).
+    /// Start time, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
     pub order: TrialOrder,
     pub result: TrialResult,
 }
 
-/// Why a journal cannot be read.
+/// Reason why a journal cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {source}")]
 pub struct JournalError {
@@ -26,7 +26,7 @@ pub struct JournalError {
     pub source: serde_json::Error,
 }
 
-/// A line of JSON with its end of line.
+/// Serialises a value as one line of JSON.
 pub fn line(value: &impl Serialize) -> serde_json::Result<String> {
     let mut text = serde_json::to_string(value)?;
     text.push('\n');
@@ -43,7 +43,7 @@ pub fn read<H: DeserializeOwned>(text: &str) -> Result<Journal<H>, JournalError>
     for (index, line) in lines {
         match serde_json::from_str(line) {
             Ok(entry) => trials.push(entry),
-            // The process ended while it wrote.
+            // The process ended while it wrote this line.
             Err(_) if is_last(text, index) && !text.ends_with('\n') => break,
             Err(source) => return Err(at(index)(source)),
         }
@@ -55,10 +55,10 @@ fn is_last(text: &str, index: usize) -> bool {
     text.lines().count() == index + 1
 }
 
-/// What a journal holds.
+/// Content of a journal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Journal<H> {
-    /// The first line: what the method was asked for.
+    /// The first line: the options of the method.
     pub head: H,
     pub trials: Vec<JournalEntry>,
 }

@@ -1,11 +1,11 @@
 //! Test methods: how many frames per second a device carries, how long it takes to recover, whether two devices differ.
 //!
 //! A method is a state machine ([`TestMethod`]). It orders a trial, gets the result of that trial, and orders the next one.
-//! It knows nothing of interfaces and reads no clock. So the rig, a simulated device ([`sim`]) and a recorded
-//! [`journal`] drive a method alike, and a method that was interrupted resumes from its journal.
+//! It uses no interface and reads no clock. So the rig, a simulated device ([`sim`]) and a recorded [`journal`] drive a
+//! method alike, and a method that was interrupted resumes from its journal.
 //!
 //! A trial that the rig could not hold is no fact about the device. [`MethodSession`] repeats such a trial. If the rig fails
-//! again, the method hears of it, and the bound that it draws from that trial is the rig's ([`BoundCause::Rig`]).
+//! again, the method receives the result, and a bound from that trial is the rig's ([`BoundCause::Rig`]).
 #![forbid(unsafe_code)]
 
 mod any_method;
@@ -51,18 +51,18 @@ use serde::{Deserialize, Serialize};
 
 /// A test method: a state machine that orders trials.
 pub trait TestMethod {
-    /// The trial to make next, or `None` if the method is over. Calling it again without [`tell`](Self::tell) returns the
-    /// same order.
+    /// Returns the trial to make next, or `None` if the method is over. Calling it again without [`tell`](Self::tell)
+    /// returns the same order.
     fn next_order(&self) -> Option<TrialOrder>;
 
-    /// Takes the result of the trial that [`next_order`](Self::next_order) ordered.
+    /// Takes the result of the trial that [`next_order`](Self::next_order) returned.
     fn tell(&mut self, result: &TrialResult);
 
-    /// What is known so far, in one line for a terminal: `64 B throughput: 512 000 to 540 000 frames/s`.
+    /// Describes the result so far in one line for a terminal: `64 B throughput: 512 000 to 540 000 frames/s`.
     fn progress(&self) -> String;
 }
 
-/// What keeps a searched load from being higher.
+/// Reason why a searched load is not higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoundCause {
@@ -70,6 +70,6 @@ pub enum BoundCause {
     Device,
     /// The rig could not hold the trials above it: the device may carry more.
     Rig,
-    /// The highest load that was asked for is carried.
+    /// The device carries the highest requested load.
     Range,
 }

@@ -1,4 +1,4 @@
-//! What a line carries: the theoretical frames per second of RFC 2544, and a load in other units.
+//! Capacity of a line: the theoretical frames per second of RFC 2544, and a load in other units.
 
 use crate::Load;
 use packetrig_units::{BitRate, FrameSize, Nanos};
@@ -8,17 +8,17 @@ pub fn theoretical_load(line: BitRate, size: FrameSize) -> Load {
     Load::new(line.bits_per_second() as f64 / (8.0 * f64::from(size.l1_bytes())))
 }
 
-/// Megabits per second at layer 2, FCS included.
+/// Converts a load to megabits per second at layer 2, FCS included.
 pub fn megabits_per_second(load: Load, size: FrameSize) -> f64 {
     load.frames_per_second() * f64::from(size.bytes()) * 8.0 / 1e6
 }
 
-/// How much of the line a load fills, with preambles and gaps.
+/// Percentage of the line that a load fills, with preambles and gaps.
 pub fn percent_of_line(load: Load, line: BitRate, size: FrameSize) -> f64 {
     percent_of(load, theoretical_load(line, size))
 }
 
-/// One load as a percentage of another; 0 of nothing.
+/// Percentage that one load is of another; 0 if the other is 0.
 pub fn percent_of(load: Load, whole: Load) -> f64 {
     if whole.frames_per_second() > 0.0 {
         load.frames_per_second() * 100.0 / whole.frames_per_second()
@@ -27,7 +27,7 @@ pub fn percent_of(load: Load, whole: Load) -> f64 {
     }
 }
 
-/// From the first to the last bit of a frame on the line.
+/// Time from the first to the last bit of a frame on the line.
 pub fn transmission_time(line: BitRate, size: FrameSize) -> Nanos {
     line.time_for(u64::from(size.bytes()))
 }

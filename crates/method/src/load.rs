@@ -5,8 +5,8 @@ use std::fmt;
 
 /// Frames per second that a trial offers, all senders together.
 ///
-/// Searches compute loads as logarithms and means, so this is a float. A trial sends whole frames: what it really offered is
-/// in its result.
+/// Searches compute loads as logarithms and means, so this is a float. A trial sends whole frames; its result has the load
+/// that was really offered.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Load(f64);
@@ -15,7 +15,7 @@ impl Load {
     /// The load of a trial without frames.
     pub const ZERO: Self = Self(0.0);
 
-    /// A load of this many frames per second. Negative and not-a-number become 0.
+    /// Makes a load of this many frames per second. Negative values and not-a-number become 0.
     pub fn new(frames_per_second: f64) -> Self {
         Self(if frames_per_second > 0.0 { frames_per_second } else { 0.0 })
     }
@@ -25,7 +25,7 @@ impl Load {
         self.0
     }
 
-    /// This share of it.
+    /// Returns this share of the load.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Self::new(self.0 * factor)

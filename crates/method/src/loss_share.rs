@@ -1,7 +1,7 @@
-//! How many of many equal runs lose frames, against the rate.
+//! Measures how many of many equal runs lose frames, at each of several rates.
 //!
-//! At each rate the same number of frames is sent again and again. One run without loss proves little about the next one: the
-//! share of runs with loss has a confidence interval.
+//! Each rate gets the same number of runs, all with the same number of frames. One run without loss proves little about the
+//! next one, so the share of runs with loss has a confidence interval.
 
 use crate::any_method::{OptionProblem, first_problem};
 use crate::confidence::{ConfidenceInterval, wilson_interval};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// Options of the method `loss-share`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossShareOptions {
-    /// `None` for the sizes of the plan.
+    /// Size of all frames; `None` for the sizes of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame_size_bytes: Option<FrameSize>,
     pub frames_per_run: u64,
@@ -23,7 +23,7 @@ pub struct LossShareOptions {
     pub rates_frames_per_second: Vec<Load>,
     #[serde(default)]
     pub waits: TrialWaits,
-    /// No run at this or a lower rate may lose frames.
+    /// Rate up to which no run may lose frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minimum_lossless_frames_per_second: Option<Load>,
 }
@@ -45,9 +45,9 @@ impl LossShareOptions {
 pub struct LossShareResult {
     pub frames_per_run: u64,
     pub runs_per_rate: u32,
-    /// In the order of the options.
+    /// Results in the order of the options.
     pub rates: Vec<RateLossShare>,
-    /// The highest rate at which, as at all lower rates, no run lost a frame.
+    /// The highest rate without loss in any run, at this and all lower rates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest_lossless_frames_per_second: Option<Load>,
 }
@@ -56,12 +56,12 @@ pub struct LossShareResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RateLossShare {
     pub frames_per_second: Load,
-    /// Runs that say something about the device.
+    /// Runs with a result about the device.
     pub runs: u32,
     pub runs_with_loss: u32,
     /// Runs that the rig could not hold.
     pub unknown_runs: u32,
-    /// `runs_with_loss` of `runs`, with the 95 % interval of Wilson. Absent without runs.
+    /// Share of `runs_with_loss` in `runs`, with the 95 % interval of Wilson. Absent without runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_with_loss: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ pub struct RateLossShare {
     pub worst_run_loss_percent: f64,
 }
 
-/// The method at work.
+/// The running method `loss-share`: its options and the runs so far.
 #[derive(Clone, Debug)]
 pub struct LossShare {
     options: LossShareOptions,
@@ -79,7 +79,7 @@ pub struct LossShare {
 }
 
 impl LossShareOptions {
-    /// A million frames per run, ten runs per rate.
+    /// Makes options with a million frames per run and ten runs per rate.
     pub fn new(rates: Vec<Load>) -> Self {
         Self {
             frame_size_bytes: None,
@@ -91,13 +91,13 @@ impl LossShareOptions {
         }
     }
 
-    /// Rates from the lowest to the highest; the highest is always among them.
+    /// Returns rates from the lowest to the highest; the highest is always included.
     pub fn stepped_rates(lowest: Load, highest: Load, step: Load) -> Vec<Load> {
         let [low, high, step] = [lowest, highest, step].map(Load::frames_per_second);
         if step <= 0.0 || low > high {
             return vec![highest];
         }
-        // Not by repeated addition: rounding would add up.
+        // Not by repeated addition: rounding errors would add up.
         let steps = crate::rounding::whole(((high - low) / step).floor()).min(100_000);
         let mut rates: Vec<Load> = (0..=steps).map(|n| Load::new(low + n as f64 * step)).collect();
         if rates.last().is_some_and(|last| last.frames_per_second() < high) {
@@ -113,7 +113,7 @@ impl LossShare {
         Self { options, rates }
     }
 
-    /// What is known so far.
+    /// Returns the result so far.
     pub fn result(&self) -> LossShareResult {
         LossShareResult {
             frames_per_run: self.options.frames_per_run,
@@ -124,6 +124,7 @@ impl LossShare {
     }
 
     fn highest_lossless(&self) -> Option<Load> {
+        // Options may list the rates in any order.
         let mut sorted: Vec<&RateLossShare> = self.rates.iter().collect();
         sorted.sort_by(|a, b| {
             a.frames_per_second.frames_per_second().total_cmp(&b.frames_per_second.frames_per_second())
@@ -136,12 +137,13 @@ impl LossShare {
         rate.runs == self.options.runs_per_rate && rate.runs_with_loss == 0
     }
 
-    /// The rate that still needs runs.
+    /// Returns the rate that still needs runs.
     fn next_rate(&self) -> Option<usize> {
+        // Runs that the rig could not hold count as made: a rig that always fails must not keep the method from ending.
         self.rates.iter().position(|rate| rate.runs + rate.unknown_runs < self.options.runs_per_rate)
     }
 
-    /// Judges the rates up to the wanted one.
+    /// Judges the rates up to the required one.
     pub fn judge(&self) -> MethodJudgement {
         let unknown = self.rates.iter().filter_map(|rate| self.describe_unknown(rate)).collect();
         let criterion =
@@ -172,7 +174,7 @@ impl LossShare {
         if !self.rates.iter().any(|rate| rate.frames_per_second >= wanted) {
             return JudgedCriterion::unknown(criterion, "no rate was as high");
         }
-        // A higher rate without loss stands for the wanted one.
+        // A higher rate without loss also proves the required one.
         match self.highest_lossless() {
             Some(highest) if highest >= wanted => {
                 let reason = format!("no run up to {highest} lost a frame");

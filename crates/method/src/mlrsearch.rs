@@ -4,8 +4,8 @@
 //! order, and the same bounds. `make eval-methods` compares both.
 //!
 //! A load is a lower bound for a [`Goal`] if enough of its trial time is good, and an upper bound if too much is bad
-//! (`bounds`). Each goal is a chain of targets from coarse to fine (`targets`). A selector per goal nominates the load
-//! that brings its present target closer (`selector`); the smallest nominated load is tried next (`search`).
+//! (`bounds`). Each goal is a chain of targets from coarse to fine (`targets`). A selector per goal nominates the load that
+//! brings its present target closer (`selector`); the smallest nominated load is tried next (`search`).
 
 mod bounds;
 mod estimate;

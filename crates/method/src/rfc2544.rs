@@ -1,7 +1,7 @@
 //! The benchmarks of RFC 2544, with back-to-back frames by RFC 9004.
 //!
-//! Test by test, each with all sizes. Tests at the throughput use what the search for it found. If the rig kept it from going
-//! higher, they use the highest load that was carried, and say so.
+//! The tests run one after the other, each with all sizes. Tests at the throughput use the result of the throughput search.
+//! If the rig kept the search from going higher, they use the highest load that was carried, and their results are marked.
 
 use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
@@ -28,11 +28,11 @@ pub use result::{
     ThroughputBounds,
 };
 
-/// The method at work.
+/// The running method `rfc2544`: its present part and the parts after it.
 #[derive(Clone, Debug)]
 pub struct Rfc2544 {
     options: Rfc2544Options,
-    /// What comes after the present part.
+    /// Parts after the present one.
     queue: VecDeque<PlannedPart>,
     part: Option<BenchmarkPart>,
     result: Rfc2544Result,
@@ -46,7 +46,7 @@ struct PlannedPart {
     size: usize,
 }
 
-/// A test with one size, at work.
+/// The present part: a test with one size.
 #[derive(Clone, Debug)]
 struct BenchmarkPart {
     size: usize,
@@ -73,7 +73,7 @@ impl Rfc2544 {
         method
     }
 
-    /// What is known so far.
+    /// Returns the result so far.
     pub const fn result(&self) -> &Rfc2544Result {
         &self.result
     }
@@ -84,6 +84,7 @@ impl Rfc2544 {
         while let Some(planned) = self.queue.pop_front() {
             let work = self.start_work(planned);
             if let Some(work) = work {
+                // Stored before the first trial, so that a part without trials has a result, too.
                 work.store(&mut self.result, planned.size);
                 if work.next_order().is_some() {
                     self.part = Some(BenchmarkPart { size: planned.size, work });
@@ -93,7 +94,7 @@ impl Rfc2544 {
         }
     }
 
-    /// `None` if the test has no trials with this size; the reason is then in the result.
+    /// Starts a part. `None` if the test has no trials with this size; the reason is then in the result.
     fn start_work(&mut self, planned: PlannedPart) -> Option<PartWork> {
         let row = &mut self.result.sizes[planned.size];
         let options = &self.options;
@@ -124,7 +125,7 @@ impl Rfc2544 {
     }
 }
 
-/// Why a part has no trials.
+/// Reason why a part has no trials.
 #[derive(Clone, Debug)]
 enum SkippedPart {
     NotApplicable(String),
@@ -150,6 +151,7 @@ fn plan_parts(options: &Rfc2544Options) -> VecDeque<PlannedPart> {
             options.tests.contains(&test) || (test == Rfc2544Test::Throughput && needs_throughput);
         if is_wanted {
             let sizes = 0..options.frame_sizes_bytes.len();
+            // RFC 2544, 26.6: the reset is measured with the smallest size only.
             let with_sizes = sizes.filter(|size| test != Rfc2544Test::Reset || Some(*size) == smallest);
             parts.extend(with_sizes.map(|size| PlannedPart { test, size }));
         }
@@ -207,7 +209,7 @@ impl PartWork {
         }
     }
 
-    /// Puts what is known so far into the result.
+    /// Stores the result so far of this part.
     fn store(&self, result: &mut Rfc2544Result, size: usize) {
         let row = &mut result.sizes[size];
         match self {
@@ -246,7 +248,7 @@ impl SizeBenchmark {
         }
     }
 
-    /// The load for tests at the throughput.
+    /// Returns the load for tests at the throughput.
     fn basis(&self) -> Result<ThroughputBasis, SkippedPart> {
         let throughput = self.throughput.as_ref();
         match throughput.and_then(|bounds| Some((bounds.frames_per_second?, bounds.is_known()))) {
@@ -262,9 +264,9 @@ fn timed_order(purpose: TrialPurpose, size: FrameSize, load: Load, time: Nanos) 
     TrialOrder::constant(purpose, Some(size), load, TrialLength::Time(time))
 }
 
-/// Why the trial says nothing about the device, if so.
+/// Reason why the trial says nothing about the device, if there is one.
 fn rig_fault(result: &TrialResult) -> Option<String> {
-    // A trial without loss is a fact, whatever the rig thinks of itself.
+    // A trial without loss is a fact, even if the rig reports a fault.
     result.rig_fault.clone().filter(|_| !result.is_without_loss())
 }
 

@@ -2,18 +2,18 @@
 
 use packetrig_units::Nanos;
 
-/// The whole part; 0 for negative values and not-a-number.
+/// Returns the whole part; 0 for negative values and not-a-number.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates")]
 pub(crate) fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// The nearest time in whole nanoseconds.
+/// Returns the nearest time in whole nanoseconds.
 pub(crate) fn nearest_nanos(ns: f64) -> Nanos {
     Nanos::new(whole(ns.round()))
 }
 
-/// How long so many frames take at a rate; `None` without a rate.
+/// Returns the time of so many frames at a rate; `None` without a rate.
 pub(crate) fn time_of_frames(frames: u64, frames_per_second: f64) -> Option<Nanos> {
     (frames_per_second > 0.0).then(|| nearest_nanos(frames as f64 * 1e9 / frames_per_second))
 }

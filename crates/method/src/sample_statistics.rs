@@ -2,19 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Of repeated measurements. The unit is in the name of the field that holds them.
+/// Statistics of repeated measurements. The unit is in the name of the field that holds them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampleStatistics {
     pub count: u32,
     pub mean: f64,
     pub min: f64,
     pub max: f64,
-    /// Of the sample (`n - 1`); 0 for one value.
+    /// Standard deviation of the sample (`n - 1`); 0 for one value.
     pub standard_deviation: f64,
 }
 
 impl SampleStatistics {
-    /// Of these values; `None` of none.
+    /// Computes the statistics of these values; `None` without values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = u32::try_from(values.len()).ok().filter(|count| *count > 0)?;
         let mean = values.iter().sum::<f64>() / f64::from(count);

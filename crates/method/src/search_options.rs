@@ -12,7 +12,7 @@ pub struct MlrsearchOptions {
     pub search: MlrOptions,
     #[serde(default)]
     pub waits: TrialWaits,
-    /// What every goal must reach.
+    /// Load that every goal must reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required_frames_per_second: Option<Load>,
 }
@@ -24,7 +24,7 @@ pub struct BisectOptions {
     pub search: BisectionPlan,
     #[serde(default)]
     pub waits: TrialWaits,
-    /// What must be carried.
+    /// Load that must be carried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required_frames_per_second: Option<Load>,
 }
@@ -32,15 +32,15 @@ pub struct BisectOptions {
 /// Result of the method `mlrsearch`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MlrsearchResult {
-    /// In the order of the options.
+    /// Results in the order of the options.
     pub goals: Vec<GoalResult>,
 }
 
-/// What a search knows of a load.
+/// State of the search for one load.
 struct SearchedLoad {
-    /// `NDR`.
+    /// Name in criteria, for example `NDR`.
     name: String,
-    /// What the device carries for sure.
+    /// Load that the device certainly carries.
     carried: Option<Load>,
     failed: Option<Load>,
     cause: BoundCause,

@@ -1,21 +1,21 @@
-//! A method at work: numbers its trials, keeps its journal, and repeats trials that the rig could not hold.
+//! A running method: numbers its trials, compares them with its journal, and repeats trials that the rig could not hold.
 
 use crate::{TestMethod, TrialOrder, TrialResult};
 
-/// A trial that the rig could not hold is repeated this often before the method hears of it.
+/// Number of repeats of a trial that the rig could not hold, before the method receives its result.
 pub(crate) const REPEATS: u32 = 2;
 
-/// A method and how far it has come.
+/// A method and its progress.
 #[derive(Debug)]
 pub struct MethodSession<M> {
     method: M,
     /// Trials so far, repeated ones included.
     trials: u32,
-    /// How often the present order was repeated.
+    /// Number of repeats of the present order.
     repeated: u32,
 }
 
-/// Why a journal does not belong to a method.
+/// Reason why a journal does not belong to a method.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SessionError {
     #[error(
@@ -31,7 +31,7 @@ impl<M: TestMethod> MethodSession<M> {
         Self { method, trials: 0, repeated: 0 }
     }
 
-    /// The trial to make next; `None` if the method is over.
+    /// Returns the trial to make next; `None` if the method is over.
     pub fn next_order(&self) -> Option<TrialOrder> {
         self.method.next_order()
     }
@@ -39,7 +39,8 @@ impl<M: TestMethod> MethodSession<M> {
     /// Takes the result of that trial.
     pub fn tell(&mut self, result: &TrialResult) {
         self.trials += 1;
-        // A trial without loss is a fact, whatever the rig thinks of itself.
+        // A trial without loss is a fact, even if the rig reports a fault. An order far beyond the rig fails again, however
+        // often it is repeated.
         let may_be_held = !result.is_without_loss() && result.rig_ceiling().is_none();
         if result.rig_fault.is_some() && may_be_held && self.repeated < REPEATS {
             self.repeated += 1;
@@ -66,7 +67,7 @@ impl<M: TestMethod> MethodSession<M> {
         }
     }
 
-    /// Trials that were made so far, repeated ones included.
+    /// Number of trials that were made so far, repeated ones included.
     pub const fn trials(&self) -> u32 {
         self.trials
     }

@@ -1,5 +1,5 @@
-//! A simulated device with a known truth: methods are tested and evaluated with it in virtual time, and the cost of a method
-//! is estimated with it.
+//! A simulated device with known properties. It serves to test and evaluate methods in virtual time, and to estimate their
+//! cost.
 //!
 //! A burst of `B` frames at a load `L` through a device that forwards `m` frames per second and keeps `b` loses nothing if the
 //! frames that arrive too fast fit into the buffer: `floor((L - m) * B / L) <= b`. So the longest burst without loss is the
@@ -9,32 +9,33 @@ use crate::rounding::{nearest_nanos, whole};
 use crate::{LostFrames, StreamTrial, TrialLatency, TrialLength, TrialOrder, TrialResult};
 use packetrig_units::Nanos;
 
-/// A device that forwards up to `limit` frames per second from a buffer, and loses frames now and then; and the rig around it.
+/// A device that forwards up to `limit` frames per second from a buffer, and loses frames now and then; and the rig around
+/// it.
 #[derive(Clone, Debug)]
 pub struct SimulatedDevice {
     /// Frames per second that it forwards.
     pub limit: f64,
-    /// Frames that it keeps while more arrive than it forwards.
+    /// Number of frames that the device buffers while they arrive faster than it forwards.
     pub buffer: u64,
     /// Probability that a second of a trial loses `stall_loss` frames, at any load.
     pub stalls: f64,
     pub stall_loss: u64,
-    /// What the rig sends at most. A trial above it is a fault of the rig.
+    /// The highest load that the rig can send. A trial above it is a fault of the rig.
     pub rig_limit: f64,
-    /// Of every frame; without it, no latency is measured.
+    /// Latency of every frame; if absent, no latency is measured.
     pub latency: Option<Nanos>,
-    /// How long it forwards nothing when an event happens to it; without it, no event happens.
+    /// Outage that an event causes; if absent, no event happens.
     pub outage: Option<Nanos>,
-    /// How long it forwards nothing after an overload.
+    /// Time for which the device forwards nothing after an overload.
     pub recovery: Nanos,
-    /// The state of the random numbers; the seed at first.
+    /// State of the random numbers; initially the seed.
     pub random: u64,
-    /// What all trials took, in virtual time.
+    /// Sending time of all trials, in virtual time.
     pub elapsed: Nanos,
 }
 
 impl SimulatedDevice {
-    /// One that forwards this many frames per second and never stalls.
+    /// Makes a device that forwards this many frames per second and never stalls.
     pub const fn new(limit: f64, buffer: u64) -> Self {
         Self {
             limit,
@@ -50,13 +51,13 @@ impl SimulatedDevice {
         }
     }
 
-    /// The same with stalls drawn from `seed`: each second loses `loss` frames with probability `p`.
+    /// Returns the device with stalls drawn from `seed`: each second loses `loss` frames with probability `p`.
     #[must_use]
     pub const fn stalling(self, p: f64, loss: u64, seed: u64) -> Self {
         Self { stalls: p, stall_loss: loss, random: seed, ..self }
     }
 
-    /// Sends what is ordered through the device, in virtual time.
+    /// Sends the ordered load through the device, in virtual time.
     pub fn perform(&mut self, order: &TrialOrder) -> TrialResult {
         let sending = order.sending();
         self.elapsed += sending;
@@ -97,6 +98,7 @@ impl SimulatedDevice {
         };
         let sent = if rate < intended_rate { whole(rate * seconds).min(intended) } else { intended };
         let excess = whole((rate - self.limit).max(0.0) * seconds).saturating_sub(self.buffer);
+        // An event with an outage of 0 happens and costs no frame.
         let outage = order.event.and(self.outage).filter(|outage| *outage > Nanos::ZERO);
         let by_outage = outage.map_or(0, |outage| whole(rate * outage.as_secs_f64()));
         let lost = (excess + self.stall(seconds) + by_outage).min(sent);
@@ -114,7 +116,7 @@ impl SimulatedDevice {
         SentLoad { stream, unsent: intended - sent }
     }
 
-    /// After an overload the device forwards nothing for a while.
+    /// Sends the lower load. After an overload the device forwards nothing for a while.
     fn send_lower_load(&self, rate: f64, time: Nanos, is_after_loss: bool) -> StreamTrial {
         let outage = if is_after_loss { self.recovery.min(time) } else { Nanos::ZERO };
         let lost = whole(rate * outage.as_secs_f64());
@@ -126,7 +128,7 @@ impl SimulatedDevice {
         }
     }
 
-    /// Frames that stalls lose in a trial of this length.
+    /// Draws the frames that stalls lose in a trial of this length.
     fn stall(&mut self, seconds: f64) -> u64 {
         if self.stalls <= 0.0 {
             return 0;
@@ -135,7 +137,7 @@ impl SimulatedDevice {
         stalls * self.stall_loss
     }
 
-    /// A number from 0 to 1 (SplitMix64).
+    /// Returns a random number from 0 to 1 (SplitMix64).
     fn draw(&mut self) -> f64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.random;
@@ -145,7 +147,7 @@ impl SimulatedDevice {
     }
 }
 
-/// What was sent of a load.
+/// Result of the first load of a trial.
 struct SentLoad {
     stream: StreamTrial,
     unsent: u64,

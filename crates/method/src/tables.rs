@@ -1,6 +1,6 @@
-//! Results as neutral tables: text with titles and units, from which terminal tables, CSV and Markdown are made.
+//! Results as neutral tables: text with titles and units, the source of terminal tables, CSV and Markdown.
 //!
-//! A cell is empty if there is no such value. Numbers have a decimal point and no grouping.
+//! A cell is empty if its value does not exist. Numbers have a decimal point and no grouping.
 
 use crate::journal::JournalEntry;
 use crate::{
@@ -20,13 +20,13 @@ mod senders;
 /// A table of a result, in any form of output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultTable {
-    /// For the name of a file: `throughput`.
+    /// Base name of a file with the table: `throughput`.
     pub name: &'static str,
     pub title: String,
     pub columns: Vec<TableColumn>,
-    /// As many cells as columns.
+    /// Rows with as many cells as columns.
     pub rows: Vec<Vec<String>>,
-    /// To be printed below it.
+    /// Notes to print below the table.
     pub notes: Vec<String>,
 }
 
@@ -34,12 +34,12 @@ pub struct ResultTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableColumn {
     pub heading: &'static str,
-    /// Of its values; empty for text and plain numbers.
+    /// Unit of the values; empty for text and plain numbers.
     pub unit: &'static str,
 }
 
 impl TableColumn {
-    /// A heading that may end with its unit: `Load [frames/s]`.
+    /// Splits a heading that may end with its unit: `Load [frames/s]`.
     fn read(text: &'static str) -> Self {
         match text.strip_suffix(']').and_then(|text| text.split_once(" [")) {
             Some((heading, unit)) => Self { heading, unit },
@@ -58,12 +58,12 @@ impl fmt::Display for TableColumn {
 }
 
 impl ResultTable {
-    /// The headings with their units.
+    /// Returns the headings with their units.
     pub fn headings(&self) -> Vec<String> {
         self.columns.iter().map(TableColumn::to_string).collect()
     }
 
-    /// A table without rows. A heading may end with its unit: `Load [frames/s]`.
+    /// Makes a table without rows. A heading may end with its unit: `Load [frames/s]`.
     pub(crate) fn new(name: &'static str, title: impl Into<String>, headings: &[&'static str]) -> Self {
         let columns = headings.iter().map(|heading| TableColumn::read(heading)).collect();
         Self { name, title: title.into(), columns, rows: Vec::new(), notes: Vec::new() }
@@ -74,14 +74,14 @@ impl ResultTable {
         self.rows.push(row);
     }
 
-    /// `None` if it has neither rows nor notes.
+    /// Returns `None` if the table has neither rows nor notes.
     fn unless_empty(self) -> Option<Self> {
         (!self.rows.is_empty() || !self.notes.is_empty()).then_some(self)
     }
 }
 
 impl MethodReport {
-    /// The tables of the result, then the verdict.
+    /// Returns the tables of the result, then the verdict.
     pub fn tables(&self) -> Vec<ResultTable> {
         let mut tables = match &self.result {
             MethodResult::Rfc2544(result) => rfc2544::tabulate(result),
@@ -111,7 +111,7 @@ fn tabulate_judgement(judgement: &MethodJudgement) -> ResultTable {
     table
 }
 
-/// Every trial in the order in which it was made, repeated ones included.
+/// Makes a row for every trial in the order in which it was made, repeated ones included.
 pub fn tabulate_trials(trials: &[JournalEntry]) -> ResultTable {
     let mut table = ResultTable::new(
         "trials",
@@ -137,7 +137,7 @@ pub fn tabulate_trials(trials: &[JournalEntry]) -> ResultTable {
     table
 }
 
-/// The trials that a dry run lists: equal ones that follow each other are one row.
+/// Lists the trials of a dry run: equal ones that follow each other are one row.
 pub fn tabulate_plan(options: &MethodOptions, orders: &[TrialOrder]) -> ResultTable {
     let mut table = ResultTable::new(
         "plan",
@@ -226,7 +226,7 @@ fn size_cell(size: FrameSize) -> String {
     size.bytes().to_string()
 }
 
-/// Frames per second; slow rates with decimals.
+/// Shows frames per second; slow rates with decimals.
 fn rate_cell(load: Load) -> String {
     let rate = load.frames_per_second();
     if rate < 1000.0 && rate.fract() != 0.0 { decimals(rate, 3) } else { decimals(rate, 0) }

@@ -1,4 +1,4 @@
-//! What a method asks of a trial, and what it gets to know.
+//! Order and result of a trial.
 
 use crate::Load;
 use packetrig_units::{FrameSize, Nanos, Ratio};
@@ -16,16 +16,16 @@ pub struct TrialOrder {
     /// A lower load that follows at once, for system recovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<LoadStep>,
-    /// What happens to the device during the trial.
+    /// Event for the device during the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<TrialEvent>,
-    /// Which device: 0, or 1 for the second one of a comparison.
+    /// Device of the trial: 0, or 1 for the second one of a comparison.
     #[serde(default)]
     pub device: u8,
 }
 
 impl TrialOrder {
-    /// A trial with one constant load on the only device.
+    /// Orders a trial with one constant load on the only device.
     pub const fn constant(
         purpose: TrialPurpose,
         size: Option<FrameSize>,
@@ -35,7 +35,7 @@ impl TrialOrder {
         Self { purpose, size, load, length, then: None, event: None, device: 0 }
     }
 
-    /// How long it sends.
+    /// Returns the sending time of the trial.
     pub fn sending(&self) -> Nanos {
         let first = match self.length {
             TrialLength::Time(time) => time,
@@ -54,7 +54,7 @@ fn nanos(seconds: f64) -> Nanos {
     Nanos::new((seconds * 1e9) as u64)
 }
 
-/// Why a trial is made. It decides the row of the results and the words on the screen.
+/// Purpose of a trial. It decides the row of the results and the words on the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrialPurpose {
@@ -100,22 +100,22 @@ pub enum TrialLength {
     Frames(u64),
 }
 
-/// A load and how long it lasts.
+/// A load and its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadStep {
     pub load: Load,
     pub time: Nanos,
 }
 
-/// What happens to the device during a trial: the user's command is started.
+/// An event for the device during a trial: the user's command is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrialEvent {
-    /// This long after the first frame.
+    /// Time of the event, after the first frame.
     pub at: Nanos,
 }
 
-/// Frames that the receivers lack of those that were sent. The truth is between the two: of `most`, the rig may have lost
-/// those beyond `least`.
+/// Sent frames that the receivers lack. The true number is between the two: of `most`, the rig may have lost those beyond
+/// `least`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostFrames {
     pub least: u64,
@@ -132,7 +132,7 @@ pub struct TimeRange {
 }
 
 impl TimeRange {
-    /// Whether it leaves open if the time is at most this.
+    /// True if it is open whether the time is at most this limit.
     pub fn is_undecided(self, limit: Nanos) -> bool {
         self.least <= limit && limit < self.most
     }
@@ -144,63 +144,63 @@ pub struct TrialResult {
     /// Frames that were due in the whole trial.
     pub intended: u64,
     pub sent: u64,
-    /// Of `sent`, those that left when all should have left already: the trial was made at a lower load than ordered. 0 if they are
-    /// too few to matter.
+    /// Frames of `sent` that left after the time at which all should have left: the trial was made at a lower load than
+    /// ordered. 0 if they are too few to matter.
     #[serde(default)]
     pub sent_late: u64,
     pub received: u64,
     pub lost: LostFrames,
-    /// From the first frame to the end of the last one's slot.
+    /// Time from the first frame to the end of the last one's slot.
     pub sending: Nanos,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<TrialLatency>,
-    /// One row per stream of the plan, in its order. With a second load (`TrialOrder::then`), a row per stream at the first load,
+    /// Rows of the streams of the plan, in its order. With a second load (`TrialOrder::then`), a row per stream at the first load,
     /// then as many at the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamTrial>,
     /// Doubts that the run itself reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caveats: Vec<String>,
-    /// Why the trial is no fact about the device, if it is none: the rig could not send what was due, or may have lost
-    /// frames itself.
+    /// Reason why the trial is no fact about the device, if there is one: the rig could not send the frames that were due,
+    /// or may have lost frames itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rig_fault: Option<String>,
-    /// From the order to the result, beyond the trial's own times.
+    /// Time from the order to the result, beyond the trial's own times.
     #[serde(default)]
     pub overhead: Nanos,
-    /// When the event happened, after the first frame.
+    /// Time of the event, after the first frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_at: Option<Nanos>,
 }
 
 impl TrialResult {
-    /// Lost frames and those that were not sent in time, of those that were due, as MLRsearch counts them (RFC 9971: trial loss
-    /// ratio).
+    /// Loss ratio as in MLRsearch (RFC 9971: trial loss ratio): lost frames and those not sent in time, of the frames that
+    /// were due.
     pub fn loss_ratio(&self) -> Ratio {
         let missing = self.lost.most.saturating_add(self.unsent()).saturating_add(self.sent_late);
         Ratio::new(missing, self.sent.max(self.intended))
     }
 
-    /// The same, from 0 to 1.
+    /// The loss ratio from 0 to 1.
     pub fn loss_share(&self) -> f64 {
         let loss = self.loss_ratio();
         if loss.whole == 0 { 0.0 } else { loss.part as f64 / loss.whole as f64 }
     }
 
-    /// What the rig sent at most, if the order was so far beyond the rig that making the trial again is of no use: less than half of
-    /// the frames left.
+    /// The load that the rig sent, if the order was so far beyond the rig that repeating the trial is of no use: less than
+    /// half of the frames left.
     pub fn rig_ceiling(&self) -> Option<Load> {
         let seconds = self.sending.as_secs_f64();
         let is_far_beyond = self.rig_fault.is_some() && self.unsent() > self.intended / 2 && self.sent > 0;
         (is_far_beyond && seconds > 0.0).then(|| Load::new(self.sent as f64 / seconds))
     }
 
-    /// Frames that were due and not sent.
+    /// Number of frames that were due and not sent.
     pub const fn unsent(&self) -> u64 {
         self.intended.saturating_sub(self.sent)
     }
 
-    /// Whether every frame that was due was sent in time and arrived.
+    /// True if every frame that was due was sent in time and arrived.
     pub const fn is_without_loss(&self) -> bool {
         self.sent > 0 && self.lost.most == 0 && self.unsent() == 0 && self.sent_late == 0
     }
@@ -220,7 +220,7 @@ pub struct TrialLatency {
     pub p99: Nanos,
     #[serde(rename = "max_ns")]
     pub max: Nanos,
-    /// By how much the mean may be wrong.
+    /// Greatest possible error of the mean.
     #[serde(rename = "bound_ns")]
     pub bound: Nanos,
 }
@@ -231,18 +231,18 @@ pub struct StreamTrial {
     pub name: String,
     pub sent: u64,
     pub lost: LostFrames,
-    /// Frames per second it was sent with.
+    /// Frames per second with which the stream was sent.
     pub rate: f64,
     /// The longest time between two arrivals with lost frames between them: no outage was longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_outage: Option<Nanos>,
-    /// The longest outage was not shorter. Absent if nothing is known of it but `longest_outage`.
+    /// Lower bound of the longest outage. Absent if only `longest_outage` is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_longest_outage: Option<Nanos>,
-    /// How long it lost all its frames, in all. Absent if nothing is known of it but the lost frames.
+    /// Total time for which the stream lost all its frames. Absent if only the lost frames are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_of_connectivity: Option<TimeRange>,
-    /// When the last of its lost frames was due, after the stream's first frame.
+    /// Time at which the last of its lost frames was due, after the stream's first frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_loss: Option<Nanos>,
 }

@@ -1,16 +1,16 @@
-//! What a result is worth: PASS, FAIL or INCONCLUSIVE against the criteria of the user, with reasons in words.
+//! Verdict on a result: PASS, FAIL or INCONCLUSIVE against the criteria of the user, with reasons in words.
 //!
 //! A trial that the rig could not hold is never a reason for FAIL.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Whether a criterion holds.
+/// Verdict on a criterion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MethodVerdict {
     Pass,
-    /// What was measured does not tell: the rig was in the way, or the search was too coarse.
+    /// The measurement does not decide: the rig disturbed it, or the search was too coarse.
     Unknown,
     Fail,
 }
@@ -25,34 +25,35 @@ impl fmt::Display for MethodVerdict {
     }
 }
 
-/// A criterion and what became of it.
+/// A criterion and its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JudgedCriterion {
-    /// `64 B throughput of at least 1 000 000 frames/s`.
+    /// Text of the criterion: `64 B throughput of at least 1 000 000 frames/s`.
     pub criterion: String,
     pub verdict: MethodVerdict,
-    /// The value beside the criterion, or why there is none.
+    /// The value beside the criterion, or the reason why there is none.
     pub reason: String,
 }
 
 /// The verdict of a method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MethodJudgement {
-    /// The worst of the criteria. Without criteria it is `unknown` if something that was asked for is not known, and absent
-    /// if everything is known: then there is nothing to judge.
+    /// The worst verdict of the criteria. Without criteria it is `unknown` if something that was requested is not known, and
+    /// absent if everything is known: then there is nothing to judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<MethodVerdict>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub criteria: Vec<JudgedCriterion>,
-    /// What was asked for and is not known, and why.
+    /// Requested values that are not known, and the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
 }
 
 impl MethodJudgement {
-    /// The verdict over criteria. A criterion that holds does not need what is unknown.
+    /// Makes the verdict over criteria. A criterion that holds does not need the unknown values.
     pub fn new(criteria: Vec<JudgedCriterion>, unknown: Vec<String>) -> Self {
         let of_unknown = (!unknown.is_empty()).then_some(MethodVerdict::Unknown);
+        // The variants of `MethodVerdict` are in order from best to worst, so the maximum is the worst.
         let verdict = criteria.iter().map(|judged| judged.verdict).max().or(of_unknown);
         Self { verdict, criteria, unknown }
     }
@@ -83,7 +84,7 @@ impl JudgedCriterion {
         Self { criterion, verdict, reason }
     }
 
-    /// What was judged by some of the trials does not hold before all of them were made.
+    /// Turns PASS into INCONCLUSIVE as long as only some of the trials were made.
     pub(crate) fn only_if_all(self, made: u32, wanted: u32) -> Self {
         if self.verdict != MethodVerdict::Pass || made >= wanted {
             return self;
@@ -99,7 +100,7 @@ impl JudgedCriterion {
     }
 }
 
-/// A value is not below `low` and not above `high`.
+/// Bounds of a value: it is not below `low` and not above `high`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ValueRange {
     pub low: f64,

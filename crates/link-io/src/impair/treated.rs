@@ -121,7 +121,7 @@ impl ImpairTreatment {
     fn show(&mut self) {
         let inside = self.impairer.inside();
         let chronicle = self.impairer.witness();
-        // Only the lane that sends the frames knows their lateness.
+        // The lane that sends the frames measures their lateness, so the witness has none.
         let DepartureLateness { most_ns, sum_ns, .. } = self.lateness;
         let counts = ImpairCounts { late_most_ns: most_ns, late_sum_ns: sum_ns, ..chronicle.counts() };
         let account = ImpairAccount { counts, inside, untold: chronicle.untold() };

@@ -39,7 +39,7 @@ pub enum LogFinding {
     IndexCut,
     /// A file cannot be read.
     Damaged { file: u64, why: String },
-    /// A log was killed, and the frames that it had not written are lost. Only trailers tell how many frames those were.
+    /// A log was killed, and the frames that it had not written are lost. Their number is known only from trailers.
     Mended {
         /// The file that the log was writing.
         file: u64,

@@ -111,7 +111,7 @@ impl FoundTap {
 
     /// Ends the tap and restores its interfaces. A tap whose process lives ends itself, and reports the rest there (`None`).
     ///
-    /// If an interface cannot be restored, this is an error and what is known of the tap stays: it can be ended again.
+    /// Returns an error if an interface cannot be restored. The tap's files stay then, so that it can be ended again.
     pub fn end(self) -> Result<Option<TapEnd>, Error> {
         if self.has_process() {
             process::ask_to_end(self.state.process)?;

@@ -168,7 +168,7 @@ impl TapFiles {
 
     /// Reads the tap's state from its file.
     pub(super) fn recall(&self) -> Option<TapState> {
-        // Only a valid tap name may become part of a path.
+        // No other text than a valid tap name may become part of a path.
         if !self.name.bytes().all(is_plain) {
             return None;
         }

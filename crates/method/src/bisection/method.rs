@@ -6,7 +6,7 @@ use packetrig_units::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// What a search for a load is asked for.
+/// Options of a search for a load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BisectionPlan {
     #[serde(rename = "min_frames_per_second")]
@@ -21,15 +21,15 @@ pub struct BisectionPlan {
     /// A load with a loss ratio above this is not tried again.
     #[serde(rename = "hopeless_loss_ratio")]
     pub hopeless_loss: f64,
-    /// How long a trial sends.
+    /// Sending time of a trial.
     #[serde(rename = "trial_ns")]
     pub trial: Nanos,
-    /// Of all frames; `None` for the sizes of the plan.
+    /// Size of all frames; `None` for the sizes of the plan.
     #[serde(rename = "frame_size_bytes")]
     pub size: Option<FrameSize>,
 }
 
-/// How close the bounds must be in the end.
+/// Distance of the bounds at which the search ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchResolution {
@@ -38,7 +38,7 @@ pub enum SearchResolution {
     ShareOfRange(f64),
 }
 
-/// Why a binary search cannot start.
+/// Reason why a binary search cannot start.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BisectionPlanError {
     #[error("the lowest load, {min}, must not be above the highest, {max}, and that must be above 0")]
@@ -54,7 +54,7 @@ pub enum BisectionPlanError {
 impl FromStr for SearchResolution {
     type Err = BisectionPlanError;
 
-    /// `0.1%` of the range, or `1000` frames per second.
+    /// Parses `0.1%` of the range, or `1000` frames per second.
     fn from_str(text: &str) -> Result<Self, BisectionPlanError> {
         let number =
             |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value > 0.0 && value.is_finite());
@@ -94,7 +94,7 @@ pub struct BisectionMethod {
     bisection: Bisection<f64>,
 }
 
-/// What is known of the highest load that passes.
+/// Bounds of the highest load that passes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BisectionResult {
     /// The highest load that passed.
@@ -103,7 +103,7 @@ pub struct BisectionResult {
     /// The lowest load that failed.
     #[serde(rename = "upper_bound_frames_per_second")]
     pub upper_bound: Option<Load>,
-    /// Why the lower bound is not higher. With `Rig`, what the device carries above the lower bound is unknown.
+    /// Reason why the lower bound is not higher. With `Rig`, the device may carry more than the lower bound.
     #[serde(rename = "limited_by")]
     pub cause: BoundCause,
     pub is_over: bool,
@@ -125,7 +125,7 @@ impl BisectionMethod {
         Ok(Self { plan, bisection: Bisection::new(options) })
     }
 
-    /// What is known so far.
+    /// Returns the result so far.
     pub fn result(&self) -> BisectionResult {
         let BisectionBounds { lower, upper, cause } = self.bisection.bounds();
         let is_over = self.bisection.found().is_some();
@@ -229,7 +229,7 @@ mod tests {
         assert!(once(1) < Load::new(5.3e6));
     }
 
-    /// As a sender does it that a busy machine holds up at the end.
+    /// Makes a trial as a sender whose busy machine delays it at the end.
     fn perform_slowly(device: &mut SimulatedDevice, order: &TrialOrder) -> TrialResult {
         let load = Load::new(order.load.frames_per_second() * 0.95);
         let result = device.perform(&TrialOrder { load, ..order.clone() });

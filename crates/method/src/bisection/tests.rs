@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Searches a sharp limit.
+/// Runs a search against a sharp limit.
 fn search<V: SearchedValue>(options: BisectionOptions<V>, limit: V) -> BisectionBounds<V> {
     let mut bisection = Bisection::new(options);
     let mut trials = 0;
@@ -86,7 +86,7 @@ fn a_bound_of_the_rig_is_not_the_devices() {
     assert_eq!(cause(&[(0.1, true), (0.9, false)]), BoundCause::Device);
 }
 
-/// Ends at two per cent of the upper bound; a value must pass three times.
+/// Options that end the search at two per cent of the upper bound; a value must pass three times.
 fn repeated(max: u64) -> BisectionOptions<u64> {
     BisectionOptions { relative_resolution_permille: 20, passes: 3, ..frames(max) }
 }

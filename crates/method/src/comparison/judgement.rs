@@ -1,4 +1,4 @@
-//! Whether the second device is too much worse than the first.
+//! Judges whether the second device is too much worse than the first.
 
 use super::{ComparedMeasure, Comparison, DifferenceFinding, LEAST_PAIRS, LoadComparison, MeasureComparison};
 use crate::confidence::ConfidenceInterval;
@@ -6,7 +6,7 @@ use crate::verdict::ValueRange;
 use crate::{JudgedCriterion, MethodJudgement};
 use serde::{Deserialize, Serialize};
 
-/// By how much the second device may be worse in one measure.
+/// Limit for one measure of the second device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MaximumWorsening {
     pub measure: ComparedMeasure,
@@ -14,13 +14,13 @@ pub struct MaximumWorsening {
     pub limit: WorseningLimit,
 }
 
-/// How a worsening is limited.
+/// Form of a limit for a worsening.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorseningLimit {
-    /// In the unit of the measure.
+    /// A limit in the unit of the measure.
     Absolute(f64),
-    /// In percent of the first device's mean.
+    /// A limit in percent of the first device's mean.
     PercentOfFirst(f64),
 }
 
@@ -75,7 +75,8 @@ impl Comparison {
     }
 }
 
-/// A share of the first device's mean is judged in the unit of the measure: the reason says how much that is. A share of 0 is 0.
+/// Adds the absolute limit to the reason: a share of the first device's mean is judged in the unit of the measure. A share
+/// of 0 is 0.
 fn explain_share(
     judged: JudgedCriterion,
     compared: &MeasureComparison,
@@ -104,7 +105,7 @@ fn describe_load(load: &LoadComparison) -> String {
     }
 }
 
-/// Positive if the second device is worse.
+/// Returns the range of the worsening; it is positive if the second device is worse.
 const fn worsening(compared: &MeasureComparison, interval: ConfidenceInterval) -> ValueRange {
     if compared.measure.is_better_if_greater() {
         ValueRange { low: -interval.high, high: -interval.low }
@@ -114,7 +115,7 @@ const fn worsening(compared: &MeasureComparison, interval: ConfidenceInterval) -
 }
 
 impl ComparedMeasure {
-    /// The measure, as tables and criteria name it.
+    /// Name of the measure in tables and criteria.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LossPercent => "loss",

@@ -1,4 +1,4 @@
-//! What a comparison found out.
+//! Results of a comparison.
 
 use super::{ComparedLoad, Comparison, LEAST_PAIRS};
 use crate::confidence::{ConfidenceInterval, mean_interval};
@@ -18,7 +18,7 @@ pub struct ComparisonResult {
 pub struct LoadComparison {
     pub load: ComparedLoad,
     pub pairs: Vec<ComparedPair>,
-    /// Pairs with a trial that the rig could not hold: they do not count.
+    /// Number of pairs with a trial that the rig could not hold. These pairs do not count.
     pub unusable_pairs: u32,
     pub measures: Vec<MeasureComparison>,
 }
@@ -26,12 +26,12 @@ pub struct LoadComparison {
 /// A trial with each device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparedPair {
-    /// Which device came first: 0 or 1.
+    /// Device that came first: 0 or 1.
     pub began_with: u8,
     pub devices: [TrialMeasures; 2],
 }
 
-/// What a comparison keeps of a trial.
+/// Measures that a comparison keeps of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialMeasures {
     pub loss_percent: f64,
@@ -46,7 +46,7 @@ pub struct TrialMeasures {
     pub rig_fault: Option<String>,
 }
 
-/// What is compared; the unit is in the name.
+/// A compared measure; its name contains the unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComparedMeasure {
@@ -65,18 +65,18 @@ pub struct MeasureComparison {
     pub second: SampleStatistics,
     /// Second minus first, pair by pair.
     pub difference: SampleStatistics,
-    /// Of the mean difference, by Student's t.
+    /// Confidence interval of the mean difference, by Student's t.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence_95: Option<ConfidenceInterval>,
     pub finding: DifferenceFinding,
 }
 
-/// What the pairs say about a difference.
+/// Finding about the difference of a measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DifferenceFinding {
     Differs,
-    /// The interval holds 0. This does not show that the devices are equal.
+    /// The interval contains 0. This does not show that the devices are equal.
     NoDifferenceShown,
     TooFewPairs,
 }
@@ -90,7 +90,7 @@ impl ComparedMeasure {
         Self::MaxLatencyNs,
     ];
 
-    /// Whether more of it is better.
+    /// True if a greater value is better.
     pub const fn is_better_if_greater(self) -> bool {
         matches!(self, Self::ReceivedFramesPerSecond)
     }
@@ -116,6 +116,7 @@ impl TrialMeasures {
             mean_latency_ns: result.latency.map(|latency| latency.mean),
             p99_latency_ns: result.latency.map(|latency| latency.p99),
             max_latency_ns: result.latency.map(|latency| latency.max),
+            // A trial without loss is a fact, even if the rig reports a fault.
             rig_fault: result.rig_fault.clone().filter(|_| !result.is_without_loss()),
         }
     }
@@ -135,9 +136,10 @@ pub(super) fn summarise(comparison: &Comparison) -> ComparisonResult {
     }
 }
 
-/// The whole pairs of a load.
+/// Returns the complete pairs of a load.
 fn pairs_of_load(comparison: &Comparison, load: usize) -> Vec<ComparedPair> {
     let mut pairs = Vec::new();
+    // A single trial at the end is half a pair, which proves nothing.
     for (index, trials) in comparison.trials.chunks_exact(2).enumerate() {
         if let Some(place) = comparison.place(index * 2).filter(|place| place.load == load) {
             let [first, second] = [&trials[0], &trials[1]].map(Clone::clone);
@@ -174,7 +176,7 @@ fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<
     Some(MeasureComparison { measure, first, second, difference, confidence_95: interval, finding })
 }
 
-/// The measure of both devices.
+/// Returns the measure's values of both devices.
 fn read_pair(measure: ComparedMeasure, pair: &ComparedPair) -> Option<[f64; 2]> {
     let [first, second] = &pair.devices;
     Some([measure.read(first)?, measure.read(second)?])

@@ -1,6 +1,7 @@
-//! The order of the two devices within the pairs.
+//! Draws the order of the two devices within the pairs.
 
-/// Per pair, whether the second device is first. Two successive pairs have opposite orders; which comes first is drawn.
+/// Returns per pair whether the second device is first. Two successive pairs have opposite orders; the first of them is
+/// drawn.
 pub(super) fn draw_orders(pairs: u32, seed: u64) -> Vec<bool> {
     let mut state = seed;
     let mut orders = Vec::new();
@@ -8,11 +9,12 @@ pub(super) fn draw_orders(pairs: u32, seed: u64) -> Vec<bool> {
         let is_second_first = draw(&mut state) & 1 == 1;
         orders.extend([is_second_first, !is_second_first]);
     }
+    // With an odd number of pairs, the last one has no opposite.
     orders.truncate(pairs as usize);
     orders
 }
 
-/// SplitMix64.
+/// Returns the next random number of SplitMix64.
 const fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,4 +1,4 @@
-//! Whether the device converged fast enough.
+//! Judges whether the device converged fast enough.
 
 use super::{Convergence, ConvergenceOutcome, ConvergenceTrial, measured};
 use crate::verdict::ValueRange;

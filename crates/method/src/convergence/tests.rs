@@ -76,7 +76,7 @@ fn a_trial_without_loss_is_told_apart_from_one_without_its_event() {
 #[test]
 fn a_fault_of_the_rig_is_no_convergence_time() {
     let faulty = TrialResult { rig_fault: Some("frames were not sent".to_owned()), ..trial([900, 0]) };
-    // The session repeats it twice before the method hears of it.
+    // The session repeats the trial twice before the method receives its result.
     let method = run(&[faulty.clone(), faulty.clone(), faulty, trial([5, 0]), trial([5, 0])]);
     let result = method.result();
     assert_eq!(result.trials[0].outcome, ConvergenceOutcome::RigFault);
@@ -84,7 +84,7 @@ fn a_fault_of_the_rig_is_no_convergence_time() {
     assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
 }
 
-/// A trial of which the rig knows the loss of connectivity only from two sides.
+/// A trial in which the rig knows the loss of connectivity only from two sides.
 fn uncertain(least: u64, most: u64) -> TrialResult {
     let mut uncertain = trial([45, 0]);
     let (least, most) = (Nanos::from_millis(least), Nanos::from_millis(most));
@@ -95,7 +95,7 @@ fn uncertain(least: u64, most: u64) -> TrialResult {
 #[test]
 fn a_limit_between_least_and_most_is_neither_kept_nor_broken() {
     let quick = || trial([5, 0]);
-    // It is made again twice, then it stays open.
+    // The trial is made again twice, then the limit stays open.
     let open = [uncertain(10, 60), uncertain(10, 60), uncertain(10, 60), quick(), quick()];
     let method = run(&open);
     assert_eq!((method.next_order(), method.judge().verdict), (None, Some(MethodVerdict::Unknown)));

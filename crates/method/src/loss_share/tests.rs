@@ -38,7 +38,7 @@ fn rates_below_the_limit_never_lose_and_rates_above_it_always() {
 fn a_device_that_stalls_now_and_then_loses_in_a_share_of_the_runs() {
     let mut options = options(&[100_000.0]);
     options.runs_per_rate = 1000;
-    // Ten seconds per run.
+    // Each run takes ten seconds.
     let method = run(&options, &SimulatedDevice::new(1e6, 0).stalling(0.02, 3, 7));
     let interval = method.result().rates[0].confidence_95.unwrap();
     assert!(interval.contains(1.0 - 0.98f64.powi(10)), "{interval:?}");

@@ -5,7 +5,7 @@ use super::scale::KnownBounds;
 use super::targets::Target;
 use std::collections::BTreeMap;
 
-/// What the trials at a load say about a goal.
+/// Class of a load for a goal, by its trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoundClass {
     Lower,
@@ -32,13 +32,13 @@ impl LoadTrials {
         self.0.push(LoadTrial { seconds, loss_ratio, is_rig_fault });
     }
 
-    /// What they say about a goal.
+    /// Classifies the load for a goal.
     pub fn classify(&self, goal: &Goal) -> BoundClass {
         self.classify_for(&Target::of_goal(goal, 0))
     }
 
-    /// The share of the load that is forwarded at a lower bound: 1 less the loss ratio that the goal's share of good trial
-    /// time does not exceed.
+    /// Share of the load that is forwarded at a lower bound: 1 less the loss ratio that the goal's share of good trial time
+    /// does not exceed.
     pub fn conditional_share(&self, goal: &Goal) -> f64 {
         1.0 - self.conditional_loss(&Target::of_goal(goal, 0))
     }
@@ -47,7 +47,7 @@ impl LoadTrials {
         classify(&TrialSums::of(&self.0, target, |trial| trial.loss_ratio > target.loss_ratio), target)
     }
 
-    /// Whether the load is an upper bound only because of trials whose loss may be the rig's.
+    /// True if the load is an upper bound only because of trials whose loss may be the rig's.
     pub(super) fn is_upper_by_rig(&self, target: &Target) -> bool {
         let is_bad = |trial: &LoadTrial| trial.loss_ratio > target.loss_ratio && !trial.is_rig_fault;
         self.classify_for(target) == BoundClass::Upper
@@ -57,6 +57,7 @@ impl LoadTrials {
     fn conditional_loss(&self, target: &Target) -> f64 {
         let mut long: Vec<LoadTrial> =
             self.0.iter().copied().filter(|trial| trial.seconds >= target.trial).collect();
+        // The best trials fill the guaranteed share of the trial time first: the conditional throughput of RFC 9971.
         long.sort_by(|one, other| one.loss_ratio.total_cmp(&other.loss_ratio));
         let sums = TrialSums::of(&self.0, target, |trial| trial.loss_ratio > target.loss_ratio);
         let mut remaining = target.sum.max(sums.good_long + sums.bad_long) * (1.0 - target.exceed_ratio);
@@ -98,8 +99,8 @@ impl TrialSums {
     }
 }
 
-/// A load is decided when the rest of the trial time, all good or all bad, could not change its class. Short bad trials count
-/// only beyond the share of bad time that the short good ones excuse.
+/// Classifies sums of trial time. A load is decided when the rest of the trial time, all good or all bad, could not change
+/// its class. Short bad trials count only beyond the share of bad time that the short good ones excuse.
 fn classify(sums: &TrialSums, target: &Target) -> BoundClass {
     let excused = sums.good_short * target.exceed_ratio / (1.0 - target.exceed_ratio);
     let bad = sums.bad_long + (sums.bad_short - excused).max(0.0);
@@ -127,7 +128,7 @@ impl TrialBook {
         self.0.get(&load)
     }
 
-    /// The smallest upper bound, and the largest lower bound below it. Good loads above an upper bound do not count.
+    /// Returns the smallest upper bound, and the largest lower bound below it. Good loads above an upper bound do not count.
     pub(super) fn relevant_bounds(&self, target: &Target) -> KnownBounds {
         let mut bounds = KnownBounds::default();
         for (load, trials) in &self.0 {

@@ -1,16 +1,16 @@
-//! How much a search still needs: it is played to its end against assumed devices.
+//! Estimates the trials that a search still needs: plays it to its end against assumed devices.
 
 use super::MlrSearch;
 use super::bounds::{BoundClass, LoadTrials};
 use super::targets::Target;
 use crate::{CostRange, RehearsedCost};
 
-/// Limits of assumed devices, spread over what is still possible.
+/// Number of limits of assumed devices, spread over the range that is still possible.
 const LIMITS: i64 = 5;
-/// A search that needs more is not played further.
+/// A search that needs more trials is not played further.
 const MOST_TRIALS: u32 = 20_000;
 
-/// How the trials of an assumed device vary.
+/// Variation of an assumed device's trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AssumedDevice {
     /// Equal trials: each load is decided as soon as possible.
@@ -20,8 +20,9 @@ enum AssumedDevice {
 }
 
 impl MlrSearch {
-    /// What the search still needs for a device with a fixed limit, from one whose trials at a load are all alike to one
-    /// whose trials vary as much as can be, without the waits around the trials. A device that changes its limit meanwhile may need more.
+    /// Returns the cost that the search still has for a device with a fixed limit. The least is for equal trials at a load,
+    /// the most for trials that vary as much as possible; both are without the waits around the trials. A device that
+    /// changes its limit meanwhile may need more.
     pub fn to_go(&self) -> CostRange {
         let mut to_go: Option<CostRange> = None;
         for limit in self.possible_limits() {
@@ -45,6 +46,7 @@ impl MlrSearch {
             low = low.min(bounds.lower.unwrap_or(-1));
             high = high.max(bounds.upper.unwrap_or_else(|| self.scale().top()));
         }
+        // The division by `LIMITS - 1` includes both ends.
         (0..LIMITS).map(move |part| low + (high - low) * part / (LIMITS - 1))
     }
 
@@ -75,7 +77,7 @@ impl MlrSearch {
         })
     }
 
-    /// A loss ratio after which the load is still undecided, if there is one.
+    /// Returns a loss ratio after which the load is still undecided, if there is one.
     fn undecided_loss(&self, load: i64, target: &Target, seconds: f64) -> Option<f64> {
         let known = self.book().trials_at(load).cloned().unwrap_or_default();
         [0.0, 1.0].into_iter().find(|loss| is_undecided(known.clone(), target, seconds, *loss))

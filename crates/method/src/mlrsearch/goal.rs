@@ -1,11 +1,11 @@
-//! Goals of a search, and how they are written on the command line.
+//! Goals of a search, and their form on the command line.
 
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What one search for a load must show.
+/// Requirements that a search for a load must show.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
     /// A trial is good if its loss ratio is not above this. 0 to 1, without 1.
@@ -23,13 +23,13 @@ pub struct Goal {
     pub initial_trial: Nanos,
     /// The search ends when the bounds are this close, as a share of the upper one.
     pub width: f64,
-    /// By how much a step grows when the searched bound is not found.
+    /// Factor by which a step grows when the searched bound is not found.
     pub expansion: u32,
-    /// Coarser targets on the way to the goal.
+    /// Number of coarser targets on the way to the goal.
     pub preceding_targets: u32,
 }
 
-/// Why a goal cannot be searched, or a text is no goal.
+/// Reason why a goal cannot be searched, or a text is no goal.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum GoalError {
     #[error("`{0}` is not a goal; write ndr, pdr, rfc2544, tst009, or loss=0,duration=60s")]
@@ -60,7 +60,7 @@ impl Goal {
         expansion: 2,
         preceding_targets: 2,
     };
-    /// The same with 0.5 % loss: the partial drop rate.
+    /// The non-drop rate's goal with 0.5 % loss: the partial drop rate.
     pub const PDR: Self = Self { loss_ratio: 0.005, ..Self::NDR };
     /// The throughput of RFC 2544: one trial of 60 s without loss.
     pub const RFC2544: Self = Self {
@@ -72,7 +72,7 @@ impl Goal {
     /// Binary search with loss verification (ETSI GS NFV-TST 009): one of two trials of 60 s without loss.
     pub const TST009: Self = Self { exceed_ratio: 0.5, duration_sum: Nanos::from_secs(120), ..Self::RFC2544 };
 
-    /// The goal of that name.
+    /// Returns the goal of that name.
     pub fn preset(name: &str) -> Option<Self> {
         Some(match name {
             "ndr" => Self::NDR,
@@ -83,7 +83,7 @@ impl Goal {
         })
     }
 
-    /// Checks what the search relies on.
+    /// Checks the ranges that the search relies on.
     pub fn check(&self) -> Result<(), GoalError> {
         let out_of_range = |name, value: String, wanted| Err(GoalError::OutOfRange { name, value, wanted });
         if !(0.0..1.0).contains(&self.loss_ratio) {
@@ -92,6 +92,7 @@ impl Goal {
         if !(0.0..1.0).contains(&self.exceed_ratio) {
             return out_of_range("exceed", self.exceed_ratio.to_string(), "from 0 to less than 1");
         }
+        // Written in this form so that not-a-number is refused, too.
         if !(self.width > 0.0 && self.width < 1.0) {
             return out_of_range("width", self.width.to_string(), "above 0 and below 1");
         }
@@ -111,7 +112,7 @@ impl Goal {
     }
 }
 
-/// A short name where there is one, for screens and tables.
+/// Shows a short name if the goal has one, for screens and tables.
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let presets =
@@ -128,7 +129,7 @@ impl fmt::Display for Goal {
 impl FromStr for Goal {
     type Err = GoalError;
 
-    /// A preset, or `loss=0,duration=60s` with `sum` (default: `duration`), `exceed` (0), `width` (0.5 %), `initial`
+    /// Parses a preset, or `loss=0,duration=60s` with `sum` (default: `duration`), `exceed` (0), `width` (0.5 %), `initial`
     /// (1 s, or `duration` if that is shorter), `expansion` (2) and `preceding` (2).
     fn from_str(text: &str) -> Result<Self, GoalError> {
         if let Some(preset) = Self::preset(&text.trim().to_ascii_lowercase()) {

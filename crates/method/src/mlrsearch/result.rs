@@ -1,4 +1,4 @@
-//! What a search found for each goal.
+//! Results of a search, goal by goal.
 
 use super::{Goal, MlrSearch};
 use crate::{BoundCause, Load};
@@ -12,7 +12,7 @@ pub struct GoalResult {
     /// The largest load below the upper bound that is a lower bound.
     #[serde(rename = "lower_bound_frames_per_second")]
     pub lower_bound: Option<Load>,
-    /// What the device forwards at the lower bound, in the share of trial time that the goal wants to be good.
+    /// Load that the device forwards at the lower bound, in the share of trial time that must be good for the goal.
     #[serde(rename = "conditional_throughput_frames_per_second")]
     pub conditional_throughput: Option<Load>,
     /// The smallest load that is an upper bound.
@@ -21,10 +21,10 @@ pub struct GoalResult {
     /// Set when the goal is reached without one of its bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub irregular: Option<GoalIrregularity>,
-    /// Why the lower bound is not higher. With `Rig`, what the device carries above the lower bound is unknown.
+    /// Reason why the lower bound is not higher. With `Rig`, the device may carry more than the lower bound.
     #[serde(rename = "limited_by")]
     pub cause: BoundCause,
-    /// Whether the search for this goal is over.
+    /// True if the search for this goal is over.
     pub is_reached: bool,
 }
 
@@ -39,7 +39,7 @@ pub enum GoalIrregularity {
 }
 
 impl MlrSearch {
-    /// What is known of each goal, in the order of the options.
+    /// Returns the results so far, in the order of the options.
     pub fn results(&self) -> Vec<GoalResult> {
         self.options().goals.iter().zip(0..).map(|(goal, index)| self.result(*goal, index)).collect()
     }

@@ -1,12 +1,14 @@
 //! Loads as whole numbers, even in logarithm, from 0 for the minimum load to the top for the maximum.
 //!
 //! Widths and steps are differences of these numbers. So a step up and the same step down lead back to the same load, which
-//! floats do not promise. Every float operation here is in the order of the reference library: loads are equal to the last bit.
+//! floats do not guarantee. Every float operation here is in the order of the reference library: loads are equal to the last
+//! bit.
 
-/// How closely a whole number of units must fit each width. Below 1, so that a result is never wider than asked for.
+/// Range for how closely a whole number of units must fit each width. Below 1, so that a result is never wider than the
+/// width.
 const LEAST_FIT: f64 = 0.99;
 const MOST_FIT: f64 = 0.999_999;
-/// Candidates to try. Widths of a real search need some hundred.
+/// Number of candidates to try. Widths of a real search need some hundred.
 const MOST_CANDIDATES: u32 = 1_000_000;
 
 /// The scale of one search.
@@ -18,9 +20,10 @@ pub(super) struct LoadScale {
 }
 
 impl LoadScale {
-    /// A scale on which every width is nearly a whole number of units; `None` if there is none.
+    /// Makes a scale on which every width is nearly a whole number of units; `None` if there is none.
     pub(super) fn new(min: f64, max: f64, widths: &[f64]) -> Option<Self> {
         let whole = max.ln() - min.ln();
+        // `-ln(1 - width)`: the logarithmic distance of two loads whose difference is this share of the upper one.
         let logs: Vec<f64> = widths.iter().map(|width| -(-width).ln_1p()).collect();
         let mut candidate = 1.0;
         for _ in 0..MOST_CANDIDATES {
@@ -37,7 +40,7 @@ impl LoadScale {
         self.top
     }
 
-    /// The load of a number; numbers beyond the ends are those of the ends.
+    /// Returns the load of a number; numbers beyond the ends have the loads of the ends.
     pub(super) fn load(&self, index: i64) -> f64 {
         if index <= 0 {
             return self.min;
@@ -57,7 +60,7 @@ impl LoadScale {
         interval.low_load
     }
 
-    /// The number of a load, rounded down.
+    /// Returns the number of a load, rounded down.
     pub(super) fn index(&self, load: f64) -> i64 {
         if load <= self.min {
             return 0;
@@ -79,7 +82,7 @@ impl LoadScale {
         interval.low
     }
 
-    /// The number of units of a relative width, rounded down.
+    /// Returns the number of units of a relative width, rounded down.
     pub(super) fn width(&self, relative: f64) -> i64 {
         let increased = self.min / (1.0 - relative);
         let width = self.index(increased);
@@ -87,7 +90,7 @@ impl LoadScale {
     }
 }
 
-/// The next number of units to try, or `None` if this one fits all widths.
+/// Returns the next number of units to try, or `None` if this one fits all widths.
 fn next_candidate(whole: f64, logs: &[f64], candidate: f64) -> Option<f64> {
     let unit = whole / candidate;
     let mut next: Option<f64> = None;
@@ -148,7 +151,7 @@ pub(super) struct KnownBounds {
 }
 
 impl KnownBounds {
-    /// Whether a trial at a load can teach nothing more at this width.
+    /// True if a trial at a load can teach nothing more at this width.
     pub(super) fn is_worthless(self, load: i64, width: i64) -> bool {
         let is_narrow = matches!((self.lower, self.upper), (Some(low), Some(high)) if high - low <= width);
         is_narrow || self.lower.is_some_and(|low| load <= low) || self.upper.is_some_and(|high| load >= high)
@@ -170,6 +173,7 @@ impl KnownBounds {
         }
         let mut soft_low = low + width;
         let mut soft_high = high - width;
+        // The interval is narrower than two widths, so no load is a full width away from both ends.
         if soft_low > soft_high {
             soft_low = middle(low, high, width);
             soft_high = soft_low;
@@ -184,8 +188,8 @@ impl KnownBounds {
     }
 }
 
-/// Where to split an interval that is wider than `width`: one part is the width times a power of two, as near to half as
-/// possible, and the smaller part is the low one.
+/// Returns the place to split an interval that is wider than `width`. One part is the width times a power of two, as near to
+/// half as possible, and the smaller part is the low one.
 pub(super) fn middle(low: i64, high: i64, width: i64) -> i64 {
     let whole = high - low;
     if whole == 2 * width {
@@ -202,7 +206,7 @@ pub(super) fn middle(low: i64, high: i64, width: i64) -> i64 {
     let larger = whole - part;
     let next_larger = 2 * part;
     let next_smaller = whole - 2 * part;
-    // The numbers of a fine scale are large, their products larger.
+    // The numbers of a fine scale are large, and their products may exceed 64 bits.
     let is_first_more_even =
         i128::from(smaller) * i128::from(larger) > i128::from(next_larger) * i128::from(next_smaller);
     low + if is_first_more_even { smaller } else { next_smaller }

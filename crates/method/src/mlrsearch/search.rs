@@ -1,4 +1,4 @@
-//! The search: whose nomination is tried, and when all goals are reached.
+//! The search: tries the nominations of the goals until all goals are reached.
 
 use super::bounds::TrialBook;
 use super::scale::{KnownBounds, LoadScale};
@@ -10,7 +10,7 @@ use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult
 use packetrig_units::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// What a search is asked for.
+/// Options of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MlrOptions {
     pub goals: Vec<Goal>,
@@ -19,17 +19,17 @@ pub struct MlrOptions {
     pub min: Load,
     #[serde(rename = "max_frames_per_second", alias = "max")]
     pub max: Load,
-    /// Of all frames; `None` for the sizes of the plan.
+    /// Size of all frames; `None` for the sizes of the plan.
     #[serde(rename = "frame_size_bytes", alias = "size")]
     pub size: Option<FrameSize>,
-    /// Length of a first trial at the highest load that does not count.
+    /// Length of a first trial at the highest load, which does not count.
     #[serde(rename = "warmup_ns", alias = "warmup")]
     pub warmup: Option<Nanos>,
     /// Ends the search when the lowest load turns out too high for a goal.
     pub fail_fast: bool,
 }
 
-/// Why a search cannot start.
+/// Reason why a search cannot start.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MlrOptionsError {
     #[error("the search has no goal; name one, for example ndr")]
@@ -52,7 +52,7 @@ pub struct MlrSearch {
     start: StartTarget,
     selectors: Vec<Selector>,
     book: TrialBook,
-    /// The step of the trial before.
+    /// The step of the previous trial.
     step: i64,
     phase: SearchPhase,
 }
@@ -90,7 +90,7 @@ impl MlrSearch {
         &self.options
     }
 
-    /// The load of the next trial, and its seconds to the last bit; `None` if the search is over.
+    /// Returns the load of the next trial, and its seconds to the last bit; `None` if the search is over.
     pub fn next_trial(&self) -> Option<(Load, f64)> {
         let (load, seconds) = match self.phase {
             SearchPhase::WarmUp(time) => (self.scale.top(), time.as_secs_f64()),
@@ -135,7 +135,7 @@ impl MlrSearch {
         self.choose_nomination();
     }
 
-    /// Lets all goals nominate and picks the next trial.
+    /// Lets all goals nominate a load and chooses the next trial.
     fn choose_nomination(&mut self) {
         let view = SearchView { book: &self.book, top: self.scale.top(), step: self.step };
         let mut chosen: Option<(Nomination, usize)> = None;
@@ -169,7 +169,7 @@ impl MlrSearch {
         &self.selectors
     }
 
-    /// The number of the next load, and the target that wants it; no target in the first trials.
+    /// Returns the number of the next load, and the target that wants it; no target in the first trials.
     pub(super) fn next_target(&self) -> Option<(i64, Option<&Target>)> {
         match self.phase {
             SearchPhase::WarmUp(_) => Some((self.scale.top(), None)),

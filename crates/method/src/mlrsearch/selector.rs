@@ -1,4 +1,4 @@
-//! What a goal wants to try next.
+//! Selects the load that a goal tries next.
 
 use super::bounds::TrialBook;
 use super::scale::{KnownBounds, middle};
@@ -10,12 +10,12 @@ use std::cmp::Ordering;
 pub(super) struct Nomination {
     pub(super) load: i64,
     pub(super) seconds: f64,
-    /// The step that led here; it becomes the step of the whole search.
+    /// The step that led to this load; it becomes the step of the whole search.
     pub(super) step: i64,
 }
 
 impl Nomination {
-    /// Whether it goes first: the smaller load, then the longer trial, then the larger step.
+    /// True if this nomination goes first: the smaller load, then the longer trial, then the larger step.
     pub(super) fn is_before(&self, other: &Self, top: i64) -> bool {
         // Steps beyond the whole range are equal.
         let steps = other.step.min(top).cmp(&self.step.min(top));
@@ -23,7 +23,7 @@ impl Nomination {
     }
 }
 
-/// A bound that an extending step does not look for. If the trial makes it again, steps grow.
+/// A bound that an extending step does not look for. If the trial finds this bound again, steps grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MissedBound {
     Lower,
@@ -33,24 +33,24 @@ enum MissedBound {
 /// The way of one goal through its targets.
 #[derive(Clone, Debug)]
 pub(super) struct Selector {
-    /// The targets of its goal, from coarse to fine.
+    /// The targets of the goal, from coarse to fine.
     targets: Vec<Target>,
     stage: usize,
-    /// The bounds of the target before, or the loads of the first trials.
+    /// The bounds of the previous target, or the loads of the first trials.
     start: KnownBounds,
     /// The next step of an extension.
     step: i64,
-    /// Of the present nomination.
+    /// Bound that makes the step of the present nomination grow.
     grows_at: Option<MissedBound>,
     is_done: bool,
 }
 
-/// What all selectors share.
+/// Data that all selectors share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SearchView<'a> {
     pub(super) book: &'a TrialBook,
     pub(super) top: i64,
-    /// The step of the trial before, of whichever goal.
+    /// The step of the previous trial, whichever goal nominated it.
     pub(super) step: i64,
 }
 
@@ -69,7 +69,7 @@ impl Selector {
         self.is_done
     }
 
-    /// The target that it searches at present.
+    /// The target that the selector searches at present.
     pub(super) fn target(&self) -> &Target {
         &self.targets[self.stage]
     }
@@ -79,7 +79,7 @@ impl Selector {
         &self.targets[self.targets.len() - 1]
     }
 
-    /// The load that this goal wants to try; `None` if the goal is reached.
+    /// Returns the load that this goal wants to try; `None` if the goal is reached.
     pub(super) fn nominate(&mut self, view: SearchView<'_>) -> Option<Nomination> {
         loop {
             let bounds = view.book.relevant_bounds(self.target());
@@ -97,7 +97,7 @@ impl Selector {
         }
     }
 
-    /// Takes note that its nomination was tried. Returns the new step of the whole search, if that grows.
+    /// Records that its nomination was tried. Returns the new step of the whole search if that grows.
     pub(super) fn note_trial(&mut self, load: i64, book: &TrialBook) -> Option<i64> {
         let bounds = book.relevant_bounds(self.target());
         let bound = match self.grows_at? {
@@ -123,7 +123,7 @@ impl Selector {
         self.step = last.max(target.width).saturating_mul(target.expansion);
     }
 
-    /// The first rule that applies: its load and step.
+    /// Applies the first rule that matches: returns its load and step.
     fn choose(&mut self, bounds: KnownBounds, view: SearchView<'_>) -> Option<(i64, i64)> {
         let width = self.target().width;
         if let Some(load) = self.choose_start_load(bounds) {
@@ -154,7 +154,7 @@ impl Selector {
         loads.into_iter().flatten().find(|load| !bounds.is_worthless(*load, width))
     }
 
-    /// A step beyond the only known bound.
+    /// Takes a step beyond the only known bound.
     fn extend(
         &mut self,
         bounds: KnownBounds,
@@ -171,7 +171,7 @@ impl Selector {
         Some((load, self.step.max(view.step)))
     }
 
-    /// The middle of both bounds, unless a step from one of them ends between the middle and a start load.
+    /// Takes the middle of both bounds, unless a step from one of them ends between the middle and a start load.
     fn bisect(&mut self, low: i64, high: i64, view: SearchView<'_>) -> Option<(i64, i64)> {
         let width = self.target().width;
         let bounds = KnownBounds { lower: Some(low), upper: Some(high) };

@@ -1,9 +1,9 @@
-//! The first trials: they find the region of the search from what the device forwards under overload.
+//! The first trials: they find the region of the search from the load that the device forwards under overload.
 
 use super::scale::{KnownBounds, LoadScale};
 use super::targets::Target;
 
-/// What the first trials have in common: those of the coarsest targets of all goals.
+/// Common target of the first trials, from the coarsest targets of all goals.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StartTarget {
     loss_ratio: f64,
@@ -11,18 +11,18 @@ pub(super) struct StartTarget {
     width: i64,
 }
 
-/// How far the first trials are.
+/// Stage of the first trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartStage {
-    /// At the maximum load.
+    /// A trial at the maximum load.
     Max,
-    /// At what the device forwarded.
+    /// A trial at the load that the device forwarded.
     Forwarded,
-    /// Above or below that load.
+    /// A trial above or below that load.
     Second { first: i64 },
 }
 
-/// What follows a first trial.
+/// Next step after a first trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartStep {
     Trial {
@@ -34,7 +34,7 @@ pub(super) enum StartStep {
 }
 
 impl StartTarget {
-    /// Of the coarsest target of each goal.
+    /// Combines the coarsest target of each goal.
     pub(super) fn of<'a>(coarsest: impl Iterator<Item = &'a Target> + Clone) -> Self {
         Self {
             loss_ratio: coarsest.clone().map(|target| target.loss_ratio).fold(1.0, f64::min),
@@ -43,7 +43,7 @@ impl StartTarget {
         }
     }
 
-    /// What follows a trial at this load with this loss.
+    /// Returns the step after a trial at this load with this loss.
     pub(super) fn next_step(
         &self,
         scale: &LoadScale,
@@ -52,7 +52,7 @@ impl StartTarget {
         loss_ratio: f64,
     ) -> StartStep {
         let forwarded = scale.load(load) * (1.0 - loss_ratio);
-        // All load above the searched one is lost. The reciprocal first, as the reference library does.
+        // The device loses the load above the searched one. The reciprocal first, as the reference library does.
         let carried = scale.index(forwarded * (1.0 / (1.0 - self.loss_ratio)));
         let top = scale.top();
         match stage {
@@ -75,7 +75,7 @@ impl StartTarget {
     }
 }
 
-/// A trial at `next`; without one, the start is where the last trial was.
+/// Makes a trial at `next`; without one, the search starts at the last trial's load.
 fn continue_at(next: Option<i64>, stage: StartStage, load: i64) -> StartStep {
     match next {
         Some(load) => StartStep::Trial { stage, load },

@@ -18,7 +18,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The target that is the goal itself.
+    /// Returns the target that is the goal itself.
     pub(super) fn of_goal(goal: &Goal, width: i64) -> Self {
         Self {
             loss_ratio: goal.loss_ratio,
@@ -31,7 +31,7 @@ impl Target {
     }
 }
 
-/// The targets of a goal, coarse to fine. Their sums grow from the initial trial to the goal's sum by equal factors.
+/// Returns the targets of a goal, coarse to fine. Their sums grow from the initial trial to the goal's sum by equal factors.
 pub(super) fn chain_targets(goal: &Goal, scale: &LoadScale) -> Vec<Target> {
     let last = Target::of_goal(goal, scale.width(goal.width));
     let initial = goal.initial_trial.as_secs_f64();
@@ -40,7 +40,7 @@ pub(super) fn chain_targets(goal: &Goal, scale: &LoadScale) -> Vec<Target> {
     let mut chain = vec![last];
     let mut width = last.width;
     for step in 1..=count {
-        // By pow, as the reference library: powi rounds otherwise.
+        // By `powf`, as the reference library: `powi` rounds differently.
         let sum = if step == count { initial } else { last.sum * factor.powf(f64::from(step)) };
         width = width.saturating_mul(2);
         chain.push(Target { width, trial: last.trial.min(sum), sum, ..last });

@@ -183,7 +183,7 @@ fn time_to_go_shrinks_to_nothing() {
     assert!(estimates[0].least.trials <= 35 && estimates[0].most.trials < 1000);
 }
 
-/// A line of a journal and back.
+/// Writes a journal line and reads it back.
 fn reread(trials: &[journal::JournalEntry]) -> Vec<journal::JournalEntry> {
     let mut text = journal::line(&"head").unwrap();
     for entry in trials {
@@ -312,7 +312,7 @@ fn searches_are_decided_as_by_the_reference_library() {
     }
 }
 
-/// Equal but for the last bits, in which `exp` and `log` of C libraries and processors differ.
+/// True if the loads are equal but for the last bits, in which `exp` and `log` of C libraries and processors differ.
 fn is_near(ours: Load, theirs: f64) -> bool {
     (ours.frames_per_second() - theirs).abs() <= 1e-12 * theirs
 }

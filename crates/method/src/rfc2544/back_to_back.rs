@@ -1,6 +1,6 @@
 //! Back-to-back frames (RFC 9004): the longest burst at the maximum load that is forwarded without loss.
 //!
-//! Each repetition is a whole binary search of its own, as RFC 9004 wants it.
+//! Each repetition is a separate binary search, as RFC 9004 requires it.
 
 use super::{BackToBackBenchmark, BurstSearch, Rfc2544Options, SizeBenchmark, SkippedPart, ThroughputBasis};
 use crate::bisection::{Bisection, BisectionOptions};
@@ -62,7 +62,7 @@ impl BurstSearches {
                 lost_at_frames: found.upper,
                 limited_by: found.cause,
             });
-            // A search that says nothing about the device will not say more the next time.
+            // A search without a result about the device will not have one the next time, either.
             if found.cause == BoundCause::Device && self.searches.len() < self.repetitions as usize {
                 self.search = Bisection::new(self.options);
             }

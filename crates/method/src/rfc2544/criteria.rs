@@ -1,4 +1,4 @@
-//! What a device must reach.
+//! Criteria for a device.
 
 use crate::Load;
 use packetrig_units::{FrameSize, Nanos};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Rfc2544Criteria {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub minimum_throughput: Vec<MinimumThroughput>,
-    /// The mean over the repetitions, for every size.
+    /// Limit for the mean over the repetitions, for every size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maximum_latency_ns: Option<Nanos>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -22,14 +22,14 @@ pub struct Rfc2544Criteria {
 /// A throughput that must be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MinimumThroughput {
-    /// For this size; for every size if absent.
+    /// The size that the criterion is about; every size if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame_size_bytes: Option<FrameSize>,
     #[serde(flatten)]
     pub floor: ThroughputFloor,
 }
 
-/// In frames per second or as a share of the line.
+/// A throughput in frames per second or as a share of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThroughputFloor {
@@ -38,7 +38,7 @@ pub enum ThroughputFloor {
 }
 
 impl MinimumThroughput {
-    /// The load that must be carried with this size; `None` if the criterion is not about it.
+    /// Returns the load that must be carried with this size; `None` if the criterion is not about this size.
     pub fn load(&self, size: FrameSize, theoretical: Load) -> Option<Load> {
         let is_meant = self.frame_size_bytes.is_none_or(|meant| meant == size);
         is_meant.then_some(match self.floor {

@@ -11,7 +11,7 @@ pub(super) struct FrameLossTrials {
     time: Nanos,
     step_percent: f64,
     points: Vec<FrameLossPoint>,
-    /// Successive trials without loss, up to the last one.
+    /// Number of successive trials without loss, up to the last one.
     lossless: u32,
 }
 
@@ -27,10 +27,10 @@ impl FrameLossTrials {
         }
     }
 
-    /// The next share of the maximum load.
+    /// Returns the next share of the maximum load.
     fn next_percent(&self) -> Option<f64> {
         let percent = self.points.len() as f64 * -self.step_percent + 100.0;
-        // Steps that are no whole number may end next to 0.
+        // With steps that are no whole number, the last share may miss 0 by a rounding error.
         (!self.is_complete() && percent > self.step_percent * 1e-6).then_some(percent)
     }
 

@@ -1,4 +1,4 @@
-//! Whether the device reaches what the user wants.
+//! Judges whether the device meets the user's criteria.
 
 use super::{
     LatencyBenchmark, MinimumThroughput, PartOutcome, RecoveryBenchmark, ResetTime, Rfc2544, Rfc2544Test,
@@ -84,7 +84,7 @@ fn judge_latency(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
 fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
     let criterion = format!("{} recovery within {most}", row.frame_size_bytes);
     if let Some(PartOutcome::NotApplicable { reason }) = &row.recovery {
-        // With a cap below the line, a higher load might overload it.
+        // With a cap below the line, a higher load might overload the device.
         let is_line = row.maximum_frames_per_second >= row.theoretical_frames_per_second;
         let verdict = if is_line { MethodVerdict::Pass } else { MethodVerdict::Unknown };
         return JudgedCriterion { criterion, verdict, reason: reason.clone() };
@@ -98,6 +98,7 @@ fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
         return JudgedCriterion::unknown(criterion, "no trial measured it");
     };
     let mut known = recovery.trials.iter().filter(|trial| trial.recovery_ns.is_some());
+    // One trial without recovery leaves the mean without an upper bound.
     let high = if known.all(|trial| trial.is_recovered) { mean.mean / 1e6 } else { f64::INFINITY };
     let range = ValueRange { low: mean.mean / 1e6, high };
     let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms");
@@ -115,7 +116,7 @@ fn judge_reset(outcome: Option<&PartOutcome<ResetTime>>, most: Nanos) -> JudgedC
     JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms")
 }
 
-/// The value of a part, if it was measured at the throughput.
+/// Returns the value of a part if it was measured at the throughput.
 fn measured_at_throughput<T>(
     part: Option<&PartOutcome<T>>,
     basis: fn(&T) -> ThroughputBasis,
@@ -152,7 +153,7 @@ fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
     throughput.into_iter().chain(parts).chain(invalid).chain(faults).collect()
 }
 
-/// Trials of the parts that say nothing about the device.
+/// Counts the trials of each part that say nothing about the device.
 fn count_faults(row: &SizeBenchmark) -> [(&'static str, usize); 3] {
     let latency = row.latency.as_ref().and_then(PartOutcome::measured);
     let samples = latency.iter().flat_map(|part| &part.samples);

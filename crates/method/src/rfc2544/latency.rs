@@ -15,7 +15,7 @@ pub(super) struct LatencyTrials {
     time: Nanos,
     repetitions: u32,
     definition: LatencyDefinition,
-    /// What the definition subtracts.
+    /// Time that the definition subtracts.
     subtracted: Nanos,
     samples: Vec<LatencySample>,
 }
@@ -52,7 +52,7 @@ impl LatencyTrials {
         });
     }
 
-    /// The latencies that say something about the device.
+    /// Returns the latencies that say something about the device.
     fn usable(&self) -> impl Iterator<Item = TrialLatency> {
         self.samples.iter().filter(|sample| sample.rig_fault.is_none()).filter_map(|sample| sample.latency)
     }

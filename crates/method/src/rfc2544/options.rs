@@ -1,4 +1,4 @@
-//! What a benchmark by RFC 2544 is asked for.
+//! Options of a benchmark by RFC 2544.
 
 use super::criteria::Rfc2544Criteria;
 use crate::any_method::{OptionProblem, first_problem};
@@ -20,17 +20,17 @@ pub struct Rfc2544Options {
     /// The highest load for all sizes, if it is below what the line carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum_frames_per_second: Option<Load>,
-    /// The same as a percentage of what the line carries.
+    /// The highest load for all sizes, as a percentage of what the line carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum_percent_of_line: Option<f64>,
     /// The highest load of single sizes, if it is below the other limits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub maximum_of_sizes: Vec<SizeMaximum>,
-    /// How close the throughput is searched, in percent of the maximum load.
+    /// Distance of the bounds at which the search for the throughput ends, in percent of the maximum load.
     pub resolution_percent: f64,
     /// The step of the frame-loss curve, in percent of the maximum load.
     pub loss_step_percent: f64,
-    /// How close the longest burst is searched.
+    /// Distance of the bounds at which the search for the longest burst ends.
     pub burst_step_frames: u64,
     pub latency_definition: LatencyDefinition,
     #[serde(default)]
@@ -57,17 +57,17 @@ pub enum Rfc2544Test {
 }
 
 impl Rfc2544Test {
-    /// In the order in which they are made.
+    /// All tests, in the order in which they are made.
     pub const ALL: [Self; 6] =
         [Self::Throughput, Self::Latency, Self::FrameLoss, Self::BackToBack, Self::Recovery, Self::Reset];
 
-    /// Whether its load or its result depends on the throughput.
+    /// True if the load or the result of the test depends on the throughput.
     pub const fn needs_throughput(self) -> bool {
         matches!(self, Self::Throughput | Self::Latency | Self::BackToBack | Self::Recovery | Self::Reset)
     }
 }
 
-/// From which bit to which bit the latency of a device is measured (RFC 1242).
+/// Definition of a device's latency: the bits between which it is measured (RFC 1242).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LatencyDefinition {
@@ -78,37 +78,38 @@ pub enum LatencyDefinition {
     StoreAndForward,
 }
 
-/// How long the trials last.
+/// Lengths of the trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rfc2544Durations {
-    /// Guides the search for the throughput.
+    /// Trials that guide the search for the throughput.
     pub search_trial_ns: Nanos,
-    /// Of the trials that confirm the throughput.
+    /// Trials that confirm the throughput.
     pub final_trial_ns: Nanos,
     pub latency_trial_ns: Nanos,
     pub loss_trial_ns: Nanos,
     /// The longest burst at the maximum load.
     pub longest_burst_ns: Nanos,
     pub recovery_overload_ns: Nanos,
-    /// How long the lower load is sent after the overload.
+    /// Time for which the lower load is sent after the overload.
     pub recovery_after_ns: Nanos,
     pub reset_trial_ns: Nanos,
-    /// When the device is reset, after the first frame.
+    /// Time of the reset, after the first frame.
     pub reset_at_ns: Nanos,
     pub waits: TrialWaits,
 }
 
-/// How often trials and searches are repeated.
+/// Numbers of repetitions of trials and searches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rfc2544Repetitions {
     pub latency: u32,
-    /// Independent searches for the longest burst. RFC 2544 says 50, RFC 9004 leaves the number open and wants it reported.
+    /// Independent searches for the longest burst. RFC 2544 requires 50; RFC 9004 leaves the number open and wants it
+    /// reported.
     pub back_to_back: u32,
     pub recovery: u32,
 }
 
 impl Rfc2544Durations {
-    /// Those of RFC 2544 and RFC 9004.
+    /// The durations of RFC 2544 and RFC 9004.
     pub const STANDARD: Self = Self {
         search_trial_ns: Nanos::from_secs(10),
         final_trial_ns: Nanos::from_secs(60),
@@ -122,7 +123,7 @@ impl Rfc2544Durations {
         waits: TrialWaits::RFC2544,
     };
 
-    /// Seconds. The results are not those of RFC 2544.
+    /// Durations of seconds. The results are not those of RFC 2544.
     pub const QUICK: Self = Self {
         search_trial_ns: Nanos::from_secs(1),
         final_trial_ns: Nanos::from_secs(2),
@@ -149,7 +150,7 @@ impl Rfc2544Options {
         FrameSize::new(1518),
     ];
 
-    /// Throughput, latency, frame loss and back-to-back as the RFCs have them: hours.
+    /// Throughput, latency, frame loss and back-to-back as the RFCs describe them: takes hours.
     pub fn standard(line: BitRate) -> Self {
         Self {
             line_bits_per_second: line,
@@ -168,7 +169,7 @@ impl Rfc2544Options {
         }
     }
 
-    /// The same in minutes. The results are not those of RFC 2544.
+    /// The tests of `standard` in minutes. The results are not those of RFC 2544.
     pub fn quick(line: BitRate) -> Self {
         Self {
             durations: Rfc2544Durations::QUICK,
@@ -217,12 +218,12 @@ impl Rfc2544Options {
         ])
     }
 
-    /// What the line carries of this size.
+    /// Returns the load of this size that fills the line.
     pub fn theoretical_load(&self, size: FrameSize) -> Load {
         theoretical_load(self.line_bits_per_second, size)
     }
 
-    /// The highest load that is tried with this size.
+    /// Returns the highest load that is tried with this size.
     pub fn maximum_load(&self, size: FrameSize) -> Load {
         let line = self.theoretical_load(size).scaled(self.maximum_percent_of_line.unwrap_or(100.0) / 100.0);
         let of_sizes = self.maximum_of_sizes.iter().filter(|maximum| maximum.frame_size_bytes == size);
@@ -230,7 +231,8 @@ impl Rfc2544Options {
         caps.fold(line, |least, cap| if cap < least { cap } else { least })
     }
 
-    /// The waits around a trial. After a burst, as long again as the burst: the buffer must be empty before the next one.
+    /// Returns the waits around a trial. The wait after a burst is at least as long as the burst: the buffer must be empty
+    /// before the next one.
     pub fn waits(&self, order: &TrialOrder) -> TrialWaits {
         let waits = self.durations.waits;
         match order.purpose {
@@ -241,7 +243,8 @@ impl Rfc2544Options {
         }
     }
 
-    /// In which points trials are shorter or fewer than the RFCs say. If there are any, the results are not those of RFC 2544.
+    /// Lists the points in which trials are shorter or fewer than the RFCs require. If there are any, the results are not
+    /// those of RFC 2544.
     pub fn shortfalls(&self) -> Vec<String> {
         let asked = &self.durations;
         let full = &Rfc2544Durations::STANDARD;
@@ -249,6 +252,7 @@ impl Rfc2544Options {
             (Rfc2544Test::Throughput, "throughput trials", asked.final_trial_ns, full.final_trial_ns),
             (Rfc2544Test::Latency, "latency trials", asked.latency_trial_ns, full.latency_trial_ns),
             (Rfc2544Test::FrameLoss, "frame-loss trials", asked.loss_trial_ns, full.loss_trial_ns),
+            // RFC 2544, 26.4: a burst of at least two seconds is enough.
             (Rfc2544Test::BackToBack, "the longest burst", asked.longest_burst_ns, Nanos::from_secs(2)),
             (Rfc2544Test::Recovery, "the overload", asked.recovery_overload_ns, full.recovery_overload_ns),
         ];
@@ -256,9 +260,11 @@ impl Rfc2544Options {
             times.into_iter().filter(|(test, _, asked, full)| self.tests.contains(test) && asked < full);
         let mut shortfalls: Vec<String> =
             short.map(|(_, what, asked, full)| format!("{what}: {asked}, not {full}")).collect();
+        // RFC 2544, 26.2: at least 20 repetitions.
         if self.tests.contains(&Rfc2544Test::Latency) && self.repetitions.latency < 20 {
             shortfalls.push(format!("latency: {} repetitions, not 20", self.repetitions.latency));
         }
+        // RFC 2544, 26.3: steps of at most 10 %.
         if self.tests.contains(&Rfc2544Test::FrameLoss) && self.loss_step_percent > 10.0 {
             shortfalls.push(format!("frame loss: steps of {} %, not 10 %", self.loss_step_percent));
         }
@@ -267,7 +273,7 @@ impl Rfc2544Options {
         shortfalls
     }
 
-    /// Throughput, loss curve and bursts are to begin at what the line carries.
+    /// Throughput, loss curve and bursts are to begin at the line's capacity. Describes a maximum load below it.
     fn describe_cap(&self) -> Option<String> {
         let mut sizes = self.frame_sizes_bytes.iter().copied();
         let size = sizes.find(|size| self.maximum_load(*size) < self.theoretical_load(*size))?;

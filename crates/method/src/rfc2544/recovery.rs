@@ -1,11 +1,12 @@
-//! System recovery (RFC 2544, 26.5): 110 % of the throughput, then half of that load; how long frames are still lost.
+//! System recovery (RFC 2544, 26.5): sends 110 % of the throughput, then half of that load, and measures how long frames are
+//! still lost.
 
 use super::{RecoveryBenchmark, RecoveryTrial, Rfc2544Options, SizeBenchmark, SkippedPart, ThroughputBasis};
 use super::{rig_fault, timed_order};
 use crate::{Load, LoadStep, SampleStatistics, StreamTrial, TrialOrder, TrialPurpose, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
-/// Loss after this share of the lower load means that the device did not recover.
+/// Loss after this share of the lower load's time means that the device did not recover.
 const END_PERCENT: u64 = 99;
 
 #[derive(Clone, Debug)]
@@ -27,6 +28,7 @@ impl RecoveryTrials {
             let reason = "the throughput is the highest load: the device cannot be overloaded";
             return Err(SkippedPart::NotApplicable(reason.to_owned()));
         }
+        // RFC 2544, 26.5: 110 % of the throughput or the maximum, whichever is lower.
         let wanted = basis.frames_per_second.scaled(1.1);
         let overload = if wanted < maximum { wanted } else { maximum };
         Ok(Self {
@@ -51,7 +53,7 @@ impl RecoveryTrials {
     }
 
     fn read(&self, result: &TrialResult) -> RecoveryTrial {
-        // Each stream has a row at the overload, and one at the lower load after all of those.
+        // Each stream has a row at the overload. The rows at the lower load follow after all of those.
         let (overload, after) = result.streams.split_at(result.streams.len() / 2);
         let overload_lost_frames = overload.iter().map(|stream| stream.lost.most).sum();
         let after_lost_frames = after.iter().map(|stream| stream.lost.most).sum();

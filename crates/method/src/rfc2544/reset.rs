@@ -1,4 +1,4 @@
-//! Reset (RFC 2544, 26.6): how long the device forwards nothing when it is reset under its throughput.
+//! Reset (RFC 2544, 26.6): measures how long the device forwards nothing when it is reset under its throughput.
 
 use super::{PartOutcome, ResetTime, Rfc2544Options, SizeBenchmark, ThroughputBasis, rig_fault, timed_order};
 use crate::rounding::time_of_frames;
@@ -22,7 +22,7 @@ pub(super) struct ResetTrial {
     time: Nanos,
     event: TrialEvent,
     limit: Option<Nanos>,
-    /// How often the trial was made again because it left the limit open.
+    /// Number of times that the trial was made again because it left the limit open.
     repeated: u32,
     outcome: Option<PartOutcome<ResetTime>>,
 }
@@ -69,7 +69,7 @@ impl ResetTrial {
         let last_loss = streams.iter().filter_map(|stream| stream.last_loss).max();
         let is_back = last_loss.is_none_or(|last| last.as_u64() < self.time.as_u64() / 100 * END_PERCENT);
         let outage = streams.iter().filter_map(|stream| stream.longest_outage).max();
-        // An outage has no end without an arrival after it: then the lost frames say how long it lasted at least.
+        // An outage has no end without an arrival after it. The lost frames then show its least length.
         let outage_ns = outage.filter(|_| is_back).or_else(|| self.outage_by_frames(result)).max(outage);
         let outage_ns = outage_ns.unwrap_or(Nanos::ZERO);
         let least = streams.iter().filter_map(|stream| stream.least_longest_outage).max();

@@ -1,4 +1,4 @@
-//! What a benchmark by RFC 2544 found out.
+//! Results of a benchmark by RFC 2544.
 
 use crate::{BoundCause, Load, SampleStatistics, TrialLatency};
 use packetrig_units::{FrameSize, Nanos};
@@ -7,19 +7,20 @@ use serde::{Deserialize, Serialize};
 /// Result of the method `rfc2544`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rfc2544Result {
-    /// In which points the trials are shorter or fewer than the RFCs say. If there are any, these are not results of RFC 2544.
+    /// Points in which the trials are shorter or fewer than the RFCs require. If there are any, these are not results of RFC
+    /// 2544.
     pub shortfalls: Vec<String>,
     pub sizes: Vec<SizeBenchmark>,
-    /// With the smallest size.
+    /// Result of the reset, with the smallest size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset: Option<PartOutcome<ResetTime>>,
 }
 
-/// Of one frame size. A test that was not asked for, or has not begun, is absent.
+/// Results of one frame size. A test that was not requested, or has not begun, is absent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SizeBenchmark {
     pub frame_size_bytes: FrameSize,
-    /// What the line carries.
+    /// Load that fills the line.
     pub theoretical_frames_per_second: Load,
     /// The highest load that is tried.
     pub maximum_frames_per_second: Load,
@@ -35,7 +36,7 @@ pub struct SizeBenchmark {
     pub recovery: Option<PartOutcome<RecoveryBenchmark>>,
 }
 
-/// What became of a part.
+/// Outcome of a part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "kebab-case")]
 pub enum PartOutcome<T> {
@@ -44,7 +45,7 @@ pub enum PartOutcome<T> {
     NotApplicable {
         reason: String,
     },
-    /// The device has one, but it could not be measured.
+    /// The device has such a value, but it could not be measured.
     NotMeasured {
         reason: String,
     },
@@ -66,24 +67,24 @@ pub struct ThroughputBounds {
     pub frames_per_second: Option<Load>,
     /// The lowest load with loss; `None` if the maximum was carried.
     pub lost_at_frames_per_second: Option<Load>,
-    /// If `rig`, the throughput of the device is at least `frames_per_second`, and unknown.
+    /// Cause of the bound. With `rig`, the throughput of the device is unknown; it is at least `frames_per_second`.
     pub limited_by: BoundCause,
     pub is_complete: bool,
     pub trials: u32,
 }
 
 impl ThroughputBounds {
-    /// Whether the device set the bound, or carried all that was asked for.
+    /// True if the device set the bound, or carried the highest requested load.
     pub fn is_known(&self) -> bool {
         self.is_complete && self.limited_by != BoundCause::Rig
     }
 }
 
-/// The load that a test took for the throughput.
+/// The load that a test used as the throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThroughputBasis {
     pub frames_per_second: Load,
-    /// If not, it is the highest load that was carried: the rig could not hold the trials above it.
+    /// True if the load is the throughput. Else it is the highest load that was carried: the rig could not hold the trials above it.
     pub is_throughput: bool,
 }
 
@@ -93,22 +94,23 @@ pub struct ThroughputBasis {
 pub struct LatencyBenchmark {
     pub basis: ThroughputBasis,
     pub definition: super::LatencyDefinition,
-    /// What the definition subtracts from each measured value.
+    /// Time that the definition subtracts from each measured value.
     pub subtracted_ns: Nanos,
-    /// Over the means of the samples, by the definition. Samples of trials that the rig could not hold do not count.
+    /// Statistics over the means of the samples, by the definition. Samples of trials that the rig could not hold do not
+    /// count.
     pub mean_latency_ns: Option<SampleStatistics>,
     /// The least and the greatest latency of a frame, by the definition.
     pub min_latency_ns: Option<Nanos>,
     pub max_latency_ns: Option<Nanos>,
-    /// By how much the mean may be wrong.
+    /// Greatest possible error of the mean.
     pub bound_ns: Option<Nanos>,
-    /// As measured, before the definition subtracts anything.
+    /// Samples as measured, before the definition subtracts anything.
     pub samples: Vec<LatencySample>,
     pub repetitions: u32,
 }
 
 impl LatencyBenchmark {
-    /// Trials that the mean is made of.
+    /// Number of trials in the mean.
     pub fn counted(&self) -> usize {
         self.mean_latency_ns.map_or(0, |means| means.count as usize)
     }
@@ -129,7 +131,7 @@ pub struct LatencySample {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FrameLossCurve {
     pub points: Vec<FrameLossPoint>,
-    /// Whether it ends with two successive trials without loss. If not, it is partial.
+    /// True if it ends with two successive trials without loss. If not, it is partial.
     pub is_complete: bool,
 }
 
@@ -141,7 +143,7 @@ pub struct FrameLossPoint {
     pub sent_frames: u64,
     pub received_frames: u64,
     pub unsent_frames: u64,
-    /// `(sent - received) * 100 / sent`: the truth is between the two.
+    /// `(sent - received) * 100 / sent`: the true value is between the two.
     pub least_loss_percent: f64,
     pub most_loss_percent: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,19 +155,20 @@ pub struct FrameLossPoint {
 pub struct BackToBackBenchmark {
     pub basis: ThroughputBasis,
     pub burst_frames_per_second: Load,
-    /// How close the bounds of each search came.
+    /// Distance of the bounds at the end of each search.
     pub step_frames: u64,
     pub longest_burst_frames: u64,
-    /// One independent search each.
+    /// Results of independent searches.
     pub searches: Vec<BurstSearch>,
     pub repetitions: u32,
-    /// The mean is the benchmark. Absent if a search ended at a bound of the rig, or at the longest burst.
+    /// Statistics of the bursts; the mean is the benchmark. Absent if a search ended at a bound of the rig, or at the
+    /// longest burst.
     pub burst_frames: Option<SampleStatistics>,
     /// Mean burst / theoretical frame rate.
     pub implied_buffer_time_ns: Option<f64>,
     /// Implied buffer time * (1 - throughput / theoretical frame rate).
     pub corrected_buffer_time_ns: Option<f64>,
-    /// Why the values are absent or not valid.
+    /// Reason why the values are absent or not valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
 }
@@ -187,20 +190,20 @@ pub struct RecoveryBenchmark {
     pub after_frames_per_second: Load,
     pub trials: Vec<RecoveryTrial>,
     pub repetitions: u32,
-    /// Over the trials in which it is known.
+    /// Statistics over the trials in which the recovery is known.
     pub recovery_ns: Option<SampleStatistics>,
 }
 
 /// A trial of the recovery test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryTrial {
-    /// `None` if it is not known.
+    /// `None` if the recovery time is not known.
     pub recovery_ns: Option<Nanos>,
-    /// If not, the recovery takes at least as long.
+    /// True if the loss ended. Else the recovery takes at least as long.
     pub is_recovered: bool,
     pub overload_lost_frames: u64,
     pub after_lost_frames: u64,
-    /// Why the recovery time is not known, or what it means.
+    /// Reason why the recovery time is not known, or its meaning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -210,14 +213,14 @@ pub struct RecoveryTrial {
 pub struct ResetTime {
     pub frame_size_bytes: FrameSize,
     pub basis: ThroughputBasis,
-    /// The outage was not shorter.
+    /// Lower bound of the outage.
     #[serde(default)]
     pub least_outage_ns: Nanos,
-    /// It was not longer, if the device is back.
+    /// Upper bound of the outage, if the device is back.
     pub outage_ns: Nanos,
-    /// If not, the outage is at least as long: frames were lost until the end of the trial.
+    /// True if the device forwarded again. Else the outage is at least as long: frames were lost until the end of the trial.
     pub is_back: bool,
     pub lost_frames: u64,
-    /// When the device was reset, after the first frame.
+    /// Time of the reset, after the first frame.
     pub event_at_ns: Nanos,
 }

@@ -16,7 +16,7 @@ fn quick(tests: &[Rfc2544Test], sizes: &[u32]) -> Rfc2544Options {
     }
 }
 
-/// A device that forwards this share of the line, of any size.
+/// Runs the benchmark on a device.
 fn run(options: &Rfc2544Options, mut device: impl FnMut(&TrialOrder) -> TrialResult) -> Rfc2544 {
     let mut session = MethodSession::new(Rfc2544::new(options.clone()));
     while let Some(order) = session.next_order() {
@@ -32,7 +32,8 @@ fn run_device(options: &Rfc2544Options, device: &SimulatedDevice) -> Rfc2544 {
     run(options, |order| device.perform(order))
 }
 
-/// A rig that catches up after being late in this share of the trials: the device may have dropped those frames for that alone.
+/// A rig that catches up after being late in this share of the trials: the device may have dropped those frames for that
+/// alone.
 struct BurstyRig {
     doubtful_percent: u64,
     random: u64,

@@ -1,7 +1,8 @@
 //! Throughput (RFC 2544, 26.1): the highest load that is carried without loss.
 //!
-//! Short trials guide the search, because a load with loss in a short trial has it in a long one. What passed must then pass
-//! in trials of full length. If it does not, the search goes down in growing steps and bisects again, in full length.
+//! Short trials guide the search, because a load with loss in a short trial also has it in a long one. A load that passed
+//! must then pass in trials of full length. If it does not, the search goes down in growing steps and bisects again, in full
+//! length.
 
 use super::{Rfc2544Options, SizeBenchmark, ThroughputBounds, rig_fault, timed_order};
 use crate::bisection::{Bisection, BisectionOptions};
@@ -14,13 +15,13 @@ pub(super) struct ThroughputSearch {
     guide: Bisection<f64>,
     guide_time: Nanos,
     final_time: Nanos,
-    /// Loads that the user wants carried. Each is tried itself if it lies between the bounds.
+    /// Loads that the user requires. Each is tried itself if it lies between the bounds.
     floors: Vec<f64>,
     /// The highest load that passed a trial of full length.
     carried: Option<f64>,
-    /// The lowest load that failed one, and why.
+    /// The lowest load that failed a trial of full length, and the cause.
     failed: Option<FailedLoad>,
-    /// How far the next load is below `failed` as long as nothing passed.
+    /// Distance of the next load below `failed` as long as nothing passed.
     step: f64,
     trials: u32,
 }
@@ -74,7 +75,7 @@ impl ThroughputSearch {
         self.floors.iter().copied().find(|floor| carried < *floor && *floor < upper)
     }
 
-    /// What the guide found, then ever lower.
+    /// Returns the load that the guide found, then ever lower loads.
     fn next_unconfirmed_load(&self) -> Option<f64> {
         let found = self.guide.bounds().lower?;
         match self.failed {
@@ -97,6 +98,7 @@ impl ThroughputSearch {
         self.trials += 1;
         if self.guide.next_value().is_some() {
             self.guide.tell_load(result);
+            // The trials of the guide have full length, so their lower bound needs no confirmation.
             if self.guide_time == self.final_time {
                 self.carried = self.guide.bounds().lower;
             }
@@ -108,7 +110,7 @@ impl ThroughputSearch {
             return;
         }
         if self.carried.is_none() {
-            // As fine as the search was when it began to confirm.
+            // The first step is as fine as the search was when it began to confirm.
             self.step = if self.failed.is_some() { self.step * 2.0 } else { self.guide.reach().resolution };
         }
         if let Some(ceiling) = result.rig_ceiling() {

@@ -40,7 +40,7 @@ pub(super) fn tabulate(result: &LossShareResult) -> Vec<ResultTable> {
     vec![table]
 }
 
-/// A share from 0 to 1, in percent.
+/// Shows a share from 0 to 1 in percent.
 fn percent_cell(share: f64) -> String {
     decimals(share * 100.0, 1)
 }

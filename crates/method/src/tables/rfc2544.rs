@@ -23,7 +23,7 @@ pub(super) fn tabulate(result: &Rfc2544Result) -> Vec<ResultTable> {
     tables.map(|table| mark_shortfalls(table, &result.shortfalls)).collect()
 }
 
-/// Short trials must not be taken for a benchmark by the RFC.
+/// Marks tables of short trials, so that nobody takes them for a benchmark by the RFC.
 fn mark_shortfalls(mut table: ResultTable, shortfalls: &[String]) -> ResultTable {
     if !shortfalls.is_empty() {
         table.title += ", not conformant";
@@ -120,7 +120,7 @@ fn describe_latency(size: FrameSize, latency: &LatencyBenchmark) -> Vec<String> 
     ]
 }
 
-/// Trials that were made and do not count.
+/// Adds a note about trials that were made and do not count.
 fn note_unheld(size: FrameSize, latency: &LatencyBenchmark, notes: &mut Vec<String>) {
     let unheld = latency.samples.len() - latency.counted();
     if unheld > 0 {
@@ -337,7 +337,7 @@ fn tabulate_reset(result: &Rfc2544Result) -> ResultTable {
     table
 }
 
-/// The value of a part. If there is none, the reason becomes a note.
+/// Returns the value of a part. If there is none, its reason becomes a note.
 fn measured_or_note<'a, T>(
     size: FrameSize,
     part: Option<&'a PartOutcome<T>>,

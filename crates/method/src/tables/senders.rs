@@ -1,4 +1,4 @@
-//! The loads of a result, sender by sender: with several of them, every load elsewhere is their sum.
+//! The loads of a result, sender by sender: with several senders, every load elsewhere is their sum.
 
 use super::{ResultTable, decimals, optional, rate_cell, size_cell};
 use crate::{Load, MethodOptions, MethodReport, MethodResult};
@@ -11,7 +11,7 @@ struct NamedLoad {
     load: Option<Load>,
 }
 
-/// Without rows if there is one sender.
+/// Makes a table of the senders' loads; it has no rows if there is one sender.
 pub(super) fn tabulate(report: &MethodReport) -> ResultTable {
     let headings = [
         "Frame size [B]",

@@ -27,7 +27,7 @@ fn report(options: &MethodOptions) -> MethodReport {
     method.report(options)
 }
 
-/// As Markdown has it.
+/// Shows a table as Markdown.
 fn show(table: &ResultTable) -> String {
     let heading = |column: &TableColumn| format!("{} {}", column.heading, column.unit).trim().to_owned();
     let head: Vec<String> = table.columns.iter().map(heading).collect();
