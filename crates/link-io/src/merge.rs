@@ -169,6 +169,7 @@ fn survey_all(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Option<us
     let surveys = |compared| sources.iter().map(move |source| survey::survey(&source.files, compared));
     let mut surveyed = surveys(None).collect::<Result<Vec<_>, _>>()?;
     let compared = surveyed.iter().filter_map(|survey| survey.shortest_cut).min();
+    // Cut packets are comparable only by the bytes that all captures kept, so the samples are taken again with that length.
     if compared.is_some() {
         surveyed = surveys(compared).collect::<Result<Vec<_>, _>>()?;
     }
@@ -292,6 +293,7 @@ impl Merging<'_> {
             if let Some(packet) = self.merger.take_before(settled_ns) {
                 return Ok(Some(packet));
             }
+            // Memory is limited: the earliest packet leaves, although another capture may still have it.
             if self.merger.waiting_bytes() > self.memory {
                 self.early += 1;
                 return Ok(self.merger.take_first());

@@ -210,6 +210,7 @@ impl StartedMethod {
             options: options.clone(),
             is_complete: self.next_order().is_none(),
             result: self.result(),
+            // The method does not know the rig's senders; the caller adds them with `with_senders`.
             judgement: self.judge(),
             senders: Vec::new(),
         }

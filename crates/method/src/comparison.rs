@@ -95,6 +95,7 @@ impl Comparison {
         let loads = self.options.loads.len().max(1);
         let pair = trial / 2 / loads;
         let load = trial / 2 % loads;
+        // The second trial of a pair is made with the other device.
         let is_second = self.is_second_first.get(pair)? ^ (trial % 2 == 1);
         (load < self.options.loads.len()).then_some(TrialPlace { pair, load, device: u8::from(is_second) })
     }

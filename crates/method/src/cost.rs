@@ -99,8 +99,10 @@ impl MethodOptions {
     /// Returns the cost that a started method still has. This plays the method to its end several times, so call it once per
     /// trial.
     pub fn to_go(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
+        // From a new method: a started one may order only lower loads by now.
         let highest = self.highest_load()?;
         let costs = LIMITS.map(|share| {
+            // On a copy, so that the running method stays where it is.
             let orders = play(method.clone(), simulate_device(highest * share));
             RehearsedCost::of(self, &orders)
         });

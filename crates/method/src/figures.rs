@@ -84,6 +84,7 @@ fn of_goal(result: &GoalResult) -> Vec<ReportFigure> {
     let bound =
         of_bounds("lower-bound", subject.clone(), result.lower_bound, result.upper_bound, result.cause);
     let conditional = result.conditional_throughput.map(Load::frames_per_second);
+    // The rig set the bound, so the device may forward more.
     let known = conditional.filter(|_| result.cause != BoundCause::Rig);
     vec![bound, higher("conditional-throughput", subject, known, RATE)]
 }
@@ -100,6 +101,7 @@ fn of_convergence(result: &ConvergenceResult) -> Vec<ReportFigure> {
 fn of_comparison(result: &ComparisonResult) -> Vec<ReportFigure> {
     let figures = result.loads.iter().flat_map(|load| {
         load.measures.iter().map(|measure| {
+            // An uncertainty is the distance from the value to either end.
             let doubt = measure.confidence_95.map(|interval| (interval.high - interval.low) / 2.0);
             let name = format!("difference of {}", measure.measure.name());
             let subject = load.load.frames_per_second.to_string();
@@ -117,6 +119,7 @@ fn of_loss_share(result: &LossShareResult) -> Vec<ReportFigure> {
         .iter()
         .map(|rate| {
             let percent = rate.share_with_loss.map(|share| share * 100.0);
+            // Half the width of the interval, in percent.
             let doubt = rate.confidence_95.map(|interval| (interval.high - interval.low) * 50.0);
             let subject = rate.frames_per_second.to_string();
             lower("runs-with-loss", subject, percent, "%").with_uncertainty(doubt)

@@ -147,6 +147,7 @@ fn plan_parts(options: &Rfc2544Options) -> VecDeque<PlannedPart> {
     let smallest = sizes.enumerate().min_by_key(|(_, size)| **size).map(|(index, _)| index);
     let mut parts = VecDeque::new();
     for test in Rfc2544Test::ALL {
+        // The other tests take their load from the throughput.
         let is_wanted =
             options.tests.contains(&test) || (test == Rfc2544Test::Throughput && needs_throughput);
         if is_wanted {
@@ -179,6 +180,7 @@ impl TestMethod for Rfc2544 {
             Some(part) => {
                 let size = self.result.sizes[part.size].frame_size_bytes;
                 let all = plan_parts(&self.options).len();
+                // The present part is no longer in the queue, so it counts.
                 let done = all - self.queue.len();
                 format!("{size} {} (part {done} of {all})", part.work.progress())
             }

@@ -50,6 +50,7 @@ struct SearchedLoad {
 pub(crate) fn judge_mlrsearch(method: &MlrSearch, least: Option<Load>) -> MethodJudgement {
     let goals = method.results().into_iter().map(|goal| SearchedLoad {
         name: goal.goal.to_string(),
+        // The goal may allow loss at the lower bound; this is the part that the device forwards.
         carried: goal.conditional_throughput,
         failed: goal.upper_bound,
         cause: goal.cause,
@@ -80,6 +81,7 @@ impl SearchedLoad {
     fn judge(&self, least: Load) -> JudgedCriterion {
         let criterion = format!("{} of at least {least}", self.name);
         let carried = self.carried.unwrap_or(Load::ZERO);
+        // A bound of the rig refutes nothing: the device may carry more.
         let is_refuted =
             self.cause == BoundCause::Device && self.failed.is_some_and(|failed| failed <= least);
         let verdict = if carried >= least {

@@ -96,7 +96,9 @@ impl SimulatedDevice {
             TrialLength::Frames(frames) => frames,
             TrialLength::Time(_) => whole(intended_rate * seconds),
         };
+        // A rig that is too slow has not sent all frames when the trial's time is over.
         let sent = if rate < intended_rate { whole(rate * seconds).min(intended) } else { intended };
+        // Frames beyond the limit fill the buffer first.
         let excess = whole((rate - self.limit).max(0.0) * seconds).saturating_sub(self.buffer);
         // An event with an outage of 0 happens and costs no frame.
         let outage = order.event.and(self.outage).filter(|outage| *outage > Nanos::ZERO);
@@ -133,6 +135,7 @@ impl SimulatedDevice {
         if self.stalls <= 0.0 {
             return 0;
         }
+        // One draw for each second that has begun, so a trial below one second draws once.
         let stalls = (0..whole(seconds.ceil().max(1.0))).filter(|_| self.draw() < self.stalls).count() as u64;
         stalls * self.stall_loss
     }
@@ -143,6 +146,7 @@ impl SimulatedDevice {
         let mut mixed = self.random;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        // The upper 53 bits: an f64 holds no more without rounding.
         ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }

@@ -189,6 +189,7 @@ fn describe_trial(entry: &JournalEntry) -> Vec<String> {
         (least, most) => format!("{least} to {most}"),
     };
     let outcome = match &result.rig_fault {
+        // Before the fault: a trial without loss is a fact, even if the rig reports a fault.
         _ if result.is_without_loss() => "no loss".to_owned(),
         Some(fault) => format!("rig: {fault}"),
         None => "loss".to_owned(),

@@ -39,6 +39,7 @@ impl TrialOrder {
     pub fn sending(&self) -> Nanos {
         let first = match self.length {
             TrialLength::Time(time) => time,
+            // A load of 0 must not divide by zero.
             TrialLength::Frames(frames) => nanos(frames as f64 / self.load.frames_per_second().max(1e-9)),
         };
         first + self.then.map_or(Nanos::ZERO, |step| step.time)
@@ -178,6 +179,7 @@ impl TrialResult {
     /// were due.
     pub fn loss_ratio(&self) -> Ratio {
         let missing = self.lost.most.saturating_add(self.unsent()).saturating_add(self.sent_late);
+        // A trial that sent more than it intended must not get a ratio above 1.
         Ratio::new(missing, self.sent.max(self.intended))
     }
 

@@ -147,6 +147,7 @@ impl FrameTreatment for ImpairTreatment {
     }
 
     fn note_lateness(&mut self, lateness: DepartureLateness) {
+        // The lane calls this once per batch, which is often enough to publish.
         self.lateness = lateness;
         self.show();
     }

@@ -173,6 +173,7 @@ impl TapDirection {
         let mut broken = Vec::new();
         let came = self.received + self.made;
         let lost = self.lost();
+        // An unknown count breaks no rule.
         if let Some(forwarded) = self.forwarded.filter(|forwarded| forwarded + lost != came) {
             broken.push(format!("{way}: {came} arrived, {forwarded} forwarded and {lost} dropped"));
         }

@@ -220,6 +220,7 @@ impl TapFiles {
 
     /// Removes all files of the tap.
     pub(super) fn forget(&self, _restored: InterfacesRestored) -> Result<(), Error> {
+        // The programs first: other processes find them only through the state file.
         PinnedForwarding::remove(&self.pins)?;
         for path in [self.file(STATE), self.file(ACCOUNTS)] {
             runtime_directory::remove_file(&path).map_err(|source| Error::File { path, source })?;

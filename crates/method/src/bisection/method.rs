@@ -118,6 +118,7 @@ impl BisectionMethod {
             resolution,
             relative_resolution_permille: 0,
             tries: plan.tries,
+            // TST 009, 12.3.3: one passed trial is enough.
             passes: 1,
             accepted_loss: plan.accepted_loss,
             hopeless_loss: plan.hopeless_loss,

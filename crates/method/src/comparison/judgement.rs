@@ -55,6 +55,7 @@ impl Comparison {
                 let judged = JudgedCriterion::at_most(criterion, worsening(compared, interval), most, unit);
                 let judged = explain_share(judged, compared, limit.limit);
                 let made = u32::try_from(load.pairs.len()).unwrap_or(u32::MAX);
+                // A comparison that was interrupted does not pass.
                 judged.only_if_all(made, self.options.pairs)
             }
             _ => JudgedCriterion::unknown(

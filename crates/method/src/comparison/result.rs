@@ -152,6 +152,7 @@ fn pairs_of_load(comparison: &Comparison, load: usize) -> Vec<ComparedPair> {
 
 fn compare_load(load: ComparedLoad, pairs: Vec<ComparedPair>) -> LoadComparison {
     let usable: Vec<&ComparedPair> = pairs.iter().filter(|pair| pair.is_usable()).collect();
+    // A measure that no usable pair has gets no row: not every trial measures a latency.
     let measures = ComparedMeasure::ALL.into_iter().filter_map(|measure| compare_measure(measure, &usable));
     LoadComparison {
         load,

@@ -31,6 +31,7 @@ impl MlrSearch {
             let known = to_go.unwrap_or(CostRange { least, most: least });
             to_go = Some(CostRange {
                 least: least_of(known.least, least),
+                // The steady device may need more trials than the wavering one, so both count.
                 most: greatest_of(greatest_of(known.most, least), most),
             });
         }

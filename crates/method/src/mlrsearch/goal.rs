@@ -105,6 +105,7 @@ impl Goal {
         if self.expansion < 2 {
             return out_of_range("expansion", self.expansion.to_string(), "at least 2");
         }
+        // Without preceding targets no trial would have the initial length.
         if self.preceding_targets == 0 && self.initial_trial < self.duration_sum {
             return out_of_range("preceding", "0".to_owned(), "at least 1 unless `initial` equals `sum`");
         }

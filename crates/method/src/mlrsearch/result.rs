@@ -63,6 +63,7 @@ impl MlrSearch {
                 Load::new(self.scale().load(index) * (1.0 - self.book().conditional_loss(index, target)))
             }),
             upper_bound: bounds.upper.map(load),
+            // Before the end, a missing bound may still be found.
             irregular: irregular.filter(|_| selector.is_done()),
             cause: match bounds.upper {
                 None => BoundCause::Range,

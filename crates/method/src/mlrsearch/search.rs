@@ -141,6 +141,7 @@ impl MlrSearch {
         let mut chosen: Option<(Nomination, usize)> = None;
         for (index, selector) in self.selectors.iter_mut().enumerate() {
             let Some(nomination) = selector.nominate(view) else {
+                // The goal has no further load to try, and no lower bound: the lowest load is too high for it.
                 if self.options.fail_fast
                     && view.book.relevant_bounds(selector.final_target()).lower.is_none()
                 {

@@ -43,6 +43,7 @@ fn judge_throughput(row: &SizeBenchmark, floor: &MinimumThroughput) -> Option<Ju
         (MethodVerdict::Pass, format!("{carried} are carried"))
     } else {
         match (lost_at, bounds.limited_by) {
+            // A loss above the wanted load does not refute it.
             (Some(lost_at), BoundCause::Device) if lost_at <= wanted => {
                 (MethodVerdict::Fail, format!("{carried} are carried; frames are lost at {lost_at}"))
             }
@@ -76,8 +77,10 @@ fn judge_latency(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
         return JudgedCriterion::unknown(criterion, "no trial measured it");
     };
     let bound = latency.bound_ns.map_or(0.0, |bound| bound.as_u64() as f64);
+    // The measured mean may be wrong by the bound in both directions.
     let range = ValueRange { low: (mean.mean - bound).max(0.0) / 1e3, high: (mean.mean + bound) / 1e3 };
     let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e3, "us");
+    // A benchmark that was interrupted does not pass.
     judged.only_if_all(mean.count, latency.repetitions)
 }
 
@@ -112,6 +115,7 @@ fn judge_reset(outcome: Option<&PartOutcome<ResetTime>>, most: Nanos) -> JudgedC
         Err(reason) => return JudgedCriterion::unknown(criterion, reason),
     };
     let [low, high] = [reset.least_outage_ns, reset.outage_ns].map(|time| time.as_u64() as f64 / 1e6);
+    // An outage without an end has no upper bound.
     let range = ValueRange { low, high: if reset.is_back { high } else { f64::INFINITY } };
     JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms")
 }

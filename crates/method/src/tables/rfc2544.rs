@@ -53,6 +53,7 @@ fn tabulate_throughput(result: &Rfc2544Result) -> ResultTable {
         let theoretical = row.theoretical_frames_per_second;
         let carried = bounds.frames_per_second;
         let limit = match bounds.limited_by {
+            // The cause is final only after the search has ended.
             _ if !bounds.is_complete => "not complete",
             BoundCause::Device => "device",
             BoundCause::Rig => "rig: device not limited up to this",
@@ -319,10 +320,12 @@ fn tabulate_reset(result: &Rfc2544Result) -> ResultTable {
             "Note",
         ],
     );
+    // The reset is made with the smallest size. A note about a missing result needs that size, too.
     let smallest = result.sizes.iter().map(|row| row.frame_size_bytes).min().unwrap_or(FrameSize::MIN);
     if let Some(reset) = measured_or_note(smallest, result.reset.as_ref(), &mut table.notes) {
         note_basis(smallest, reset.basis, &mut table.notes);
         let note = if reset.is_back { "" } else { "frames were lost until the end of the trial" };
+        // An outage without an end has no upper bound.
         let most = if reset.is_back { milliseconds(reset.outage_ns) } else { String::new() };
         table.push(vec![
             size_cell(reset.frame_size_bytes),

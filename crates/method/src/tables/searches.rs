@@ -30,6 +30,7 @@ pub(super) fn tabulate_bisection(result: &BisectionResult) -> Vec<ResultTable> {
 
 fn describe_bounds(goal: String, bounds: [Option<Load>; 3], cause: BoundCause, is_over: bool) -> Vec<String> {
     let limit = match cause {
+        // The cause is final only after the search has ended.
         _ if !is_over => "not complete",
         BoundCause::Device => "device",
         BoundCause::Rig => "rig: device not limited up to this",

@@ -67,6 +67,7 @@ fn named_loads(report: &MethodReport) -> Vec<NamedLoad> {
         (MethodResult::Convergence(_), MethodOptions::Convergence(options)) => {
             vec![named("sent", Some(options.frames_per_second))]
         }
+        // The result itself has no load, and these options belong to another method.
         (MethodResult::Convergence(_), _) => Vec::new(),
     }
 }
