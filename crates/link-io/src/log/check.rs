@@ -125,7 +125,8 @@ impl LogCheck {
         Some(mirrored.saturating_sub(self.numbered(direction).seen))
     }
 
-    /// Lost copies of both directions together, from frame counts: a frame that the logger wrote or dropped has arrived.
+    /// Mirrored copies of both directions that the log has not written, from frame counts. Frames that the logger dropped count,
+    /// too.
     pub fn lost_in_all(&self) -> Option<u64> {
         if self.times_anew() > 0 {
             return None;
